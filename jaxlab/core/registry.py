@@ -1,0 +1,77 @@
+"""The papers, as rows: everything that iterates over papers reads this table."""
+
+import difflib
+from typing import Literal, NamedTuple
+
+__all__ = ["Paper", "find_paper", "papers"]
+
+
+class Paper(NamedTuple):
+    """One paper of the toolkit.
+
+    Attributes:
+        slug: The name of its module, experiment, claims, benchmark and page.
+        title: The paper's title.
+        source: Where it is published.
+        family: The package that its module lives in.
+        evidence: ``"full paper"``, or ``"reconstruction"`` where the text was not to be had and the
+            method was rebuilt from its abstract and predecessors.
+        summary: What a user gets, in one line.
+        methods: Factories in the module that return a ``Method``; the conformance suite runs them.
+        claims: The number of claims in ``proofs_checks/<slug>.py``.
+    """
+
+    slug: str
+    title: str
+    source: str
+    family: str
+    evidence: Literal["full paper", "reconstruction"]
+    summary: str
+    methods: tuple[str, ...]
+    claims: int
+
+    @property
+    def module(self) -> str:
+        """The import path of the paper's functions."""
+        return f"jaxlab.{self.family}.{self.slug}"
+
+
+_PAPERS = (
+    Paper(
+        slug="dual_sgd",
+        title=(
+            "Accelerated Dual Method for Distributed Optimization: "
+            "An Inexact-Gradient View of Local Updates"
+        ),
+        source="ICML 2026; predecessor arXiv:2407.02689",
+        family="optim",
+        evidence="reconstruction",
+        summary="Exact distributed optimization with any number of local SGD steps per exchange.",
+        methods=("dual_sgd",),
+        claims=13,
+    ),
+)
+
+
+def papers() -> tuple[Paper, ...]:
+    """All papers, in the order of the README's table."""
+    return _PAPERS
+
+
+def find_paper(slug: str) -> Paper:
+    """The paper of this slug.
+
+    Raises:
+        ValueError: There is none; the message names the nearest slug.
+
+    Example:
+        >>> find_paper("dual_sgd").family
+        'optim'
+    """
+    for paper in _PAPERS:
+        if paper.slug == slug:
+            return paper
+    known = [paper.slug for paper in _PAPERS]
+    near = difflib.get_close_matches(slug, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"slug must be one of {', '.join(known)}, got {slug!r}{hint}")

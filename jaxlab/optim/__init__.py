@@ -1,0 +1,1 @@
+"""Optimization methods, one module per paper, on the protocol of ``jaxlab.core``."""

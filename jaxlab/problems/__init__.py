@@ -1,0 +1,1 @@
+"""Instances with their constants: graphs, consensus problems, quadratics, regression."""
