@@ -1,0 +1,1 @@
+"""Real inputs out of installed packages, each with its licence and a checksum."""
