@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import optimistix
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxlab.core.checks import check_count, check_key, check_leading_axis, check_value, is_concrete
 from jaxlab.core.trees import tree_combine
@@ -344,7 +344,7 @@ def dual_sgd_hyper(
     work = local_work(num_local_steps, eta, strong_convexity)
     if mode not in ("auto", "accelerated", "plain"):
         raise ValueError(f"mode must be 'auto', 'accelerated' or 'plain', got {mode!r}")
-    if mode == "accelerated" and is_concrete(work) and work < SUFFICIENT_LOCAL_WORK:
+    if mode == "accelerated" and is_concrete(work) and not _is_sufficient(work):
         warnings.warn(
             f"local work K * step_size * mu = {num_local_steps} * {float(eta):.3g} * "
             f"{float(strong_convexity):.3g} = {float(work):.3g} is below "
@@ -353,7 +353,7 @@ def dual_sgd_hyper(
             InsufficientLocalWorkWarning,
             stacklevel=2,
         )
-    accelerate = (mode == "accelerated") | ((mode == "auto") & (work >= SUFFICIENT_LOCAL_WORK))
+    accelerate = (mode == "accelerated") | ((mode == "auto") & _is_sufficient(work))
     # s_K: the dual curvature that K local steps see; expm1 keeps it exact for tiny step sizes.
     seen = -jnp.expm1(num_local_steps * jnp.log1p(-eta * strong_convexity)) / strong_convexity
     return DualSGDHyper(
@@ -361,6 +361,11 @@ def dual_sgd_hyper(
         jnp.where(accelerate, constants.rate, jnp.ones_like(constants.rate)),
         jnp.asarray(eta, dtype=constants.rate.dtype),
     )
+
+
+def _is_sufficient(work: Array) -> Bool[Array, ""]:
+    # K = 1.5 kappa steps of size 1/L are enough, though their product may round to just below.
+    return work >= SUFFICIENT_LOCAL_WORK * (1 - 8 * jnp.finfo(work.dtype).eps)
 
 
 def sufficient_local_steps(
