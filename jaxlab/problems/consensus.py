@@ -161,7 +161,7 @@ def consensus_error(mixing: Mixing, params: PyTree) -> Float[Array, ""]:
     """The mean over agents of the squared distance to the agents' mean."""
 
     def spread(leaf: Array, mean: Array) -> Array:
-        return jnp.sum((leaf - mean) ** 2, axis=tuple(range(1, leaf.ndim)))
+        return jnp.sum((leaf - mean[None]) ** 2, axis=tuple(range(1, leaf.ndim)))
 
     distances = jax.tree.leaves(jax.tree.map(spread, params, mixing.average(params)))
     return mixing.average(sum(distances[1:], start=distances[0]))

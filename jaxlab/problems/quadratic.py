@@ -63,7 +63,7 @@ def rotation(entries: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     The QR factor with positive diagonal; it is smooth in the entries wherever they have full rank.
     """
     q, r = jnp.linalg.qr(entries)
-    return q * jnp.sign(jnp.diagonal(r))
+    return q * jnp.sign(jnp.diagonal(r))[None, :]
 
 
 def random_quadratics(
