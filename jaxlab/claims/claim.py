@@ -1,0 +1,197 @@
+"""A theorem as data: who satisfies the assumptions, and what must hold for them."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+__all__ = [
+    "Claim",
+    "Comparison",
+    "ExactCase",
+    "Expectation",
+    "at_most",
+    "at_most_in_ratio",
+    "close_to",
+]
+
+RungName = Literal["explore", "sample", "attack", "exact"]
+RUNGS: tuple[RungName, ...] = ("explore", "sample", "attack", "exact")
+
+
+class Comparison(NamedTuple):
+    """The two sides of an inequality and the margin by which it holds; any common shape.
+
+    Attributes:
+        left: The side that must not be larger.
+        right: The side that must not be smaller.
+        margin: At least 0 exactly where the inequality holds, free of scale.
+    """
+
+    left: Array
+    right: Array
+    margin: Array
+
+
+class Expectation(NamedTuple):
+    """``E value <= bound``, told by independent samples of a bounded value.
+
+    Attributes:
+        values: Independent samples.
+        bound: What the mean must not exceed.
+        lower: The least possible value; a sample below it makes the verdict inconclusive.
+        upper: The largest possible value.
+    """
+
+    values: Float[Array, " samples"]
+    bound: Float[Array, ""]
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+
+
+class ExactCase(NamedTuple):
+    """The worst case over a whole class of instances, found by a solver or in closed form.
+
+    Attributes:
+        parameters: What was fixed (a condition number, a number of steps).
+        worst: The largest value of the left side.
+        bound: The right side.
+        gap: How far the solver's two values (primal and dual) are apart.
+    """
+
+    parameters: Mapping[str, Any]
+    worst: float
+    bound: float
+    gap: float = 0.0
+
+
+def at_most(left: Array | float, right: Array | float, scale: Array | float = 1.0) -> Comparison:
+    """``left <= right``, with the margin ``(right - left) / scale``.
+
+    Example:
+        >>> float(at_most(1.0, 3.0, scale=4.0).margin)
+        0.5
+    """
+    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
+    return Comparison(left, right, (right - left) / scale)
+
+
+def at_most_in_ratio(left: Array | float, right: Array | float) -> Comparison:
+    """``left <= right`` of non-negative sides, with the margin ``log(right / left)``.
+
+    A left side of 0 holds with margin infinity; its gradient is 0, not NaN.
+
+    Example:
+        >>> round(float(at_most_in_ratio(1.0, jnp.e).margin), 6)
+        1.0
+    """
+    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
+    safe = jnp.where(left > 0, left, 1.0)
+    margin = jnp.where(left > 0, jnp.log(right) - jnp.log(safe), jnp.inf)
+    return Comparison(left, right, jnp.where(left >= 0, margin, jnp.nan))
+
+
+def close_to(
+    left: Array | float, right: Array | float, allowance: float, scale: Array | float = 1.0
+) -> Comparison:
+    """``|left - right| <= allowance * scale``, for equalities.
+
+    Example:
+        >>> float(close_to(1.0, 1.5, allowance=1.0).margin)
+        0.5
+    """
+    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
+    return Comparison(left, right, allowance - jnp.abs(left - right) / scale)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """For every instance that satisfies the assumptions, the conclusion holds.
+
+    Attributes:
+        name: ``"slug/what"``.
+        statement: The theorem in one line, as a person would write it.
+        source: Where it stands, or ``"derived: ..."`` with the argument.
+        families: Named generators of instances. Each is a NumPyro model ``(**sizes) -> instance``,
+            taking those of the sizes that it names, or a function ``(key, **sizes) -> instance`` (which the attack cannot follow).
+        conclusion: ``(instance, **sizes, **variant) -> Comparison``, or a bare margin, or an
+            ``Expectation`` if the claim is ``stochastic``; then it also takes ``key``.
+        assumptions: ``(instance, **sizes) -> slack``, at least 0 exactly where the assumptions
+            hold, computed independently of the families. Relative where that makes sense.
+        sizes: Hypothesis strategies for the static sizes; few distinct values, since each
+            combination is a compilation.
+        typical: The sizes of the sample and attack rungs.
+        mutants: Realistic bugs: names to keyword arguments of ``conclusion``. Each must be refuted.
+            A number replaces a default number without another compilation.
+        boundary: Named instances ``(**sizes) -> instance`` that no open set reaches: ties, rank
+            loss, zero noise.
+        exact: ``(**variant) -> [ExactCase]``, the true worst case. It may raise ``ImportError``.
+        tolerance: Margins are compared with minus this many machine epsilons.
+        stochastic: Whether ``conclusion`` takes a key.
+        error: The probability that a true stochastic claim is called refuted.
+        tightness: Whether equality is reached on some instance.
+        expected: ``"refuted"`` for a statement of a paper that is false and kept as a finding.
+        rungs: The rungs that apply.
+        samples: The number of instances of the sample rung, if instances are expensive.
+        restarts: The number of restarts of the attack, likewise.
+    """
+
+    name: str
+    statement: str
+    source: str
+    families: Mapping[str, Callable[..., Any]]
+    conclusion: Callable[..., Any]
+    assumptions: Callable[..., Any]
+    sizes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    typical: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    mutants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    boundary: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    exact: Callable[..., Any] | None = None
+    tolerance: float = 64.0
+    stochastic: bool = False
+    error: float = 1e-6
+    tightness: Literal["tight", "upper", "lower", "order"] = "upper"
+    expected: Literal["held", "refuted"] = "held"
+    rungs: tuple[RungName, ...] = RUNGS
+    samples: int | None = None
+    restarts: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.families:
+            raise ValueError(f"claim {self.name}: families must name at least one family, got none")
+        if not self.mutants:
+            raise ValueError(
+                f"claim {self.name}: mutants must name at least one bug that refutes the claim, "
+                "got none: a check that cannot fail is no check"
+            )
+        if set(self.sizes) != set(self.typical):
+            raise ValueError(
+                f"claim {self.name}: typical must give a value for each of sizes "
+                f"{sorted(self.sizes)}, got {sorted(self.typical)}"
+            )
+        known = inspect.signature(self.conclusion).parameters
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        for mutant, variant in self.mutants.items():
+            unknown = set(variant) - set(known)
+            if not variant or (unknown and not takes_any):
+                raise ValueError(
+                    f"claim {self.name}: mutant {mutant!r} must change keyword arguments of the "
+                    f"conclusion ({', '.join(known)}), got {sorted(variant)}"
+                )
+            for name, value in variant.items():
+                default = known[name].default if name in known else None
+                if type(default) is type(value) and default == value:
+                    raise ValueError(
+                        f"claim {self.name}: mutant {mutant!r} must differ from the original, got "
+                        f"{name} = {value!r}, the default"
+                    )
+
+    def numbers(self) -> dict[str, float]:
+        """The mutable numbers of the conclusion and their defaults, which stay traced."""
+        parameters = inspect.signature(self.conclusion).parameters
+        touched = {name for variant in self.mutants.values() for name in variant}
+        defaults = {name: parameters[name].default for name in touched if name in parameters}
+        return {name: value for name, value in defaults.items() if isinstance(value, float)}

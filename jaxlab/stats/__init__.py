@@ -1,0 +1,1 @@
+"""Shared mathematics: confidence intervals and fitted exponents."""
