@@ -87,23 +87,12 @@ def run_chunks(
     if chunk_size % every:
         raise ValueError(f"chunk_size must be a multiple of every = {every}, got {chunk_size}")
 
-    def batched(function: Callable, extra_axes: tuple = ()) -> Callable:
-        return function if in_axes is None else jax.vmap(function, in_axes=(*in_axes, *extra_axes))
-
-    @jax.jit
-    def start(problem: Any, hyper: Any, key: Array) -> Any:
-        return batched(lambda p, h, k: method.init(p, h, init_key(k)))(problem, hyper, key)
-
-    @functools.partial(jax.jit, donate_argnums=3)
-    def advance(problem: Any, hyper: Any, key: Array, state: Any, first_step: Array) -> Run:
-        def chunk(problem: Any, hyper: Any, key: Array, state: Any) -> Run:
-            return run(
-                method, problem, hyper, key, num_steps=chunk_size, trace_fn=trace_fn, every=every,
-                state=state, first_step=first_step, divergence_threshold=divergence_threshold,
-            )  # fmt: skip
-
-        return batched(chunk, (0,))(problem, hyper, key, state)
-
+    programs = _programs
+    try:
+        hash((method, trace_fn, in_axes))
+    except TypeError:  # axes given as dictionaries, say: compiled for this call alone
+        programs = _programs.__wrapped__
+    start, advance = programs(method, trace_fn, chunk_size, every, in_axes, divergence_threshold)
     state = start(problem, hyper, key)
     store = None
     if checkpoint is not None:
@@ -130,6 +119,37 @@ def run_chunks(
         if stop_fn and stop_fn(traces[index]):
             break
     return _joined(state, traces, marks, 0 if in_axes is None else 1, chunk_size)
+
+
+@functools.lru_cache(maxsize=32)
+def _programs(
+    method: Method,
+    trace_fn: Callable[[Any, Any], Any],
+    chunk_size: int,
+    every: int,
+    in_axes: tuple[Any, Any, Any] | None,
+    divergence_threshold: float | None,
+) -> tuple[Callable, Callable]:
+    """The two compiled functions of a run, kept so that a second call does not compile again."""
+
+    def batched(function: Callable, extra_axes: tuple = ()) -> Callable:
+        return function if in_axes is None else jax.vmap(function, in_axes=(*in_axes, *extra_axes))
+
+    @jax.jit
+    def start(problem: Any, hyper: Any, key: Array) -> Any:
+        return batched(lambda p, h, k: method.init(p, h, init_key(k)))(problem, hyper, key)
+
+    @functools.partial(jax.jit, donate_argnums=3)
+    def advance(problem: Any, hyper: Any, key: Array, state: Any, first_step: Array) -> Run:
+        def chunk(problem: Any, hyper: Any, key: Array, state: Any) -> Run:
+            return run(
+                method, problem, hyper, key, num_steps=chunk_size, trace_fn=trace_fn, every=every,
+                state=state, first_step=first_step, divergence_threshold=divergence_threshold,
+            )  # fmt: skip
+
+        return batched(chunk, (0,))(problem, hyper, key, state)
+
+    return start, advance
 
 
 def _health(piece: Run) -> tuple[np.ndarray, np.ndarray]:
