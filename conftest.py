@@ -1,5 +1,6 @@
 """How every test runs, and how the examples of docstrings and pages are executed."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +22,16 @@ hypothesis.settings.load_profile("jaxlab")
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled programs between runs."""
     if config.cache is not None:
-        folder = config.cache.mkdir("jax")
+        # JAX does not write entries whole, so that every worker has a folder of its own.
+        folder = config.cache.mkdir("jax") / os.environ.get("PYTEST_XDIST_WORKER", "main")
         jax.config.update("jax_compilation_cache_dir", str(folder))
     # Test programs are small: at the default threshold of one second the cache would stay empty.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # Two suites that run at once may still meet; then the program is compiled again.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning"
+    )
 
 
 SYBILS = (

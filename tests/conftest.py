@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import jax
+import jaxtyping
 import pytest
 
 # Other folders test programs in subprocesses or the claims, which broadcast on purpose.
@@ -26,3 +27,11 @@ def seed() -> int:
     value = int(os.environ.get("JAXLAB_TEST_SEED", "0"))
     print(f"JAXLAB_TEST_SEED={value}")
     return value
+
+
+@pytest.fixture
+def without_type_checks() -> Iterator[None]:
+    """Without the run-time type checker, as for users: it would speak before our own messages."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -60,7 +60,7 @@ def check_value(name: str, value: Any, holds: Callable[[Any], Any], expected: st
         raise ValueError(f"{name} must be {expected}, got {_show(value)}")
 
 
-def check_count(name: str, value: int, *, least: int = 1) -> None:
+def check_count(name: str, value: Any, *, least: int = 1) -> None:
     """Raise unless a static count is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a Python integer, got {_show(value)}")
@@ -118,7 +118,8 @@ def checked(function: Callable) -> Callable:
 
     Returns a function of the same arguments that raises ``jax.experimental.checkify``'s
     ``JaxRuntimeError`` with the first failed check's message. Non-finite values that arise inside
-    are errors as well.
+    are errors as well. JAX drops checks inside a ``lax.scan`` that is differentiated in reverse
+    mode, so wrap the loss and not its gradient.
 
     Example:
         >>> def root(x):

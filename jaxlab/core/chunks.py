@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxlab.core.checks import check_count
-from jaxlab.core.files import load_leaves, save_leaves, usable_directory
+from jaxlab.core.files import UnreadableFileError, load_leaves, save_leaves, usable_directory
 from jaxlab.core.iterate import init_key, run, trace_info
 from jaxlab.core.types import Method, Run, Status
 
@@ -54,8 +54,8 @@ def run_chunks(
     """Run like ``core.run``, in compiled chunks with the host in between.
 
     With ``checkpoint`` every chunk is stored when it ends, and a later call with the same arguments
-    goes on from the last one. The result is bit-identical to that of an uninterrupted call of the
-    same ``chunk_size``: a step depends on the problem, the key and its number alone.
+    goes on from the last one that is whole. The result is bit-identical to that of an uninterrupted
+    call of the same ``chunk_size``: a step depends on the problem, the key and its number alone.
 
     Args:
         method: The algorithm.
@@ -175,7 +175,7 @@ def _joined(state: Any, traces: list, marks: list, axis: int, chunk_size: int) -
 
 
 class _Store:
-    """One file per chunk; only the newest one needs its state, so older states are dropped."""
+    """One file per chunk, with the state at its end."""
 
     def __init__(self, folder: Path, mark: str, shapes: Run):
         self.folder, self.mark, self.shapes = folder, mark, shapes
@@ -187,17 +187,22 @@ class _Store:
         save_leaves(self._path(index), piece, mark=self.mark)
 
     def load(self) -> list[Run]:
+        """The chunks that are there, up to the first one that is missing or damaged."""
         pieces = []
         while self._path(len(pieces)).exists():
-            path = self._path(len(pieces))
-            piece, header = load_leaves(path, self.shapes)
-            if header.get("mark") != self.mark:
-                raise ValueError(
-                    f"checkpoint must be empty or hold the same run (problem, hyper-parameters, "
-                    f"key and sizes), got another run's files in {str(self.folder)!r}"
-                )
-            pieces.append(piece)
+            try:
+                pieces.append(load_leaves(self._path(len(pieces)), self._shapes_of_same_run)[0])
+            except UnreadableFileError:
+                break
         return pieces
+
+    def _shapes_of_same_run(self, header: dict[str, Any]) -> Run:
+        if header.get("mark") != self.mark:
+            raise ValueError(
+                f"checkpoint must be empty or hold the same run (problem, hyper-parameters, "
+                f"key and sizes), got another run's files in {str(self.folder)!r}"
+            )
+        return self.shapes
 
 
 def _fingerprint(*parts: Any) -> str:

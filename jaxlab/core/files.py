@@ -5,6 +5,7 @@ import io
 import json
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 __all__ = [
+    "UnreadableFileError",
     "load_leaves",
     "save_leaves",
     "usable_directory",
@@ -22,6 +24,10 @@ __all__ = [
     "write_json",
     "write_text",
 ]
+
+
+class UnreadableFileError(ValueError):
+    """A file of leaves is damaged, or is no such file."""
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -100,14 +106,15 @@ def load_leaves(
             ``jax.ShapeDtypeStruct``), or a function from the header to one.
 
     Raises:
-        ValueError: The file is no such file, or its leaves do not fit ``like``.
+        UnreadableFileError: The file is damaged, or is no such file.
+        ValueError: Its leaves do not fit ``like``.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
             header = json.loads(str(stored["header"]))
             leaves = [stored[f"leaf_{i}"] for i in range(len(stored.files) - 1)]
-    except (OSError, KeyError, ValueError, EOFError) as error:
-        raise ValueError(
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnreadableFileError(
             f"path must be a file of saved leaves, got {str(path)!r}: {error}"
         ) from error
     template = like(header) if callable(like) else like

@@ -1,5 +1,7 @@
 """The few operations on pytrees that optax does not have."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
@@ -13,7 +15,7 @@ def is_inexact(leaf: object) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
 
 
-def _inexact_leaves(tree: PyTree) -> list[Array]:
+def _inexact_leaves(tree: PyTree) -> list[Any]:
     return [leaf for leaf in jax.tree.leaves(tree) if is_inexact(leaf)]
 
 

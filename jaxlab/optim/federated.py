@@ -95,7 +95,7 @@ class ScaffnewHyper(NamedTuple):
 
 
 def _info(
-    problem: Consensus, params: PyTree, gradients: float, rounds: Array | float
+    problem: Consensus, params: PyTree, gradients: int | float, rounds: Array | float
 ) -> ConsensusInfo:
     error = consensus_error(problem.mixing, params)
     return ConsensusInfo(
