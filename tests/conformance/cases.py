@@ -1,0 +1,146 @@
+"""One row per method: the smallest problem on which every part of it works."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxlab.core import Method
+from jaxlab.optim import federated, inexact_agd
+from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
+from jaxlab.problems import consensus, graphs
+from jaxlab.problems.quadratic import random_quadratics
+
+NUM_AGENTS, DIM, NUM_LOCAL_STEPS = 4, 3, 12
+MU, BIG = 1.0, 6.0
+GOSSIP = graphs.metropolis_weights(graphs.star_graph(NUM_AGENTS))
+START = jnp.array([0.5, -1.0, 2.0])
+
+
+class Case(NamedTuple):
+    """A method and how to conform it.
+
+    Attributes:
+        make: The method.
+        hyper: Its hyper-parameters in float64.
+        problem: ``(noise, tree) -> problem`` in float64; ``tree`` asks for parameters as a tree.
+        noise: Whether its gradients may be random.
+        smooth: Which fields of ``hyper`` the result is a smooth function of.
+        agents: Whether its state has an agents axis.
+    """
+
+    make: Callable[[], Method]
+    hyper: Any
+    problem: Callable[[float, bool], Any]
+    noise: bool = True
+    smooth: tuple[str, ...] = ()
+    agents: bool = True
+
+
+def as_tree(x):
+    return {"head": x[:1], "tail": {"rest": x[1:]}}
+
+
+def as_vector(params):
+    if isinstance(params, dict):
+        return jnp.concatenate([params["head"], params["tail"]["rest"]])
+    return params
+
+
+def noisy_gradient(params, data, key):
+    """``H x - b`` plus noise, in the structure of ``params``."""
+    x = as_vector(params)
+    gradient = data["hessian"] @ x - data["linear"]
+    gradient = gradient + data["noise"] * jax.random.normal(key, x.shape, x.dtype)
+    return as_tree(gradient) if isinstance(params, dict) else gradient
+
+
+def _data(noise):
+    stack = random_quadratics(
+        jax.random.key(8), num_agents=NUM_AGENTS, dim=DIM, strong_convexity=MU, smoothness=BIG
+    )
+    return {**stack._asdict(), "noise": jnp.full(NUM_AGENTS, noise)}
+
+
+def consensus_problem(noise, tree, order=None):
+    """Agents on a star; ``order`` renumbers them."""
+    data, gossip = _data(noise), GOSSIP
+    if order is not None:
+        data = jax.tree.map(lambda leaf: leaf[order], data)
+        gossip = gossip[order][:, order]
+    start = as_tree(START) if tree else START
+    return consensus.make_consensus(noisy_gradient, data, start, gossip)
+
+
+def oracle(noise, tree):
+    data = jax.tree.map(lambda leaf: leaf[0], _data(noise))
+    return inexact_agd.Oracle(as_tree(START) if tree else START, data)
+
+
+def ridge_oracle(noise, tree):
+    start, data = oracle(noise, tree)
+    return inexact_agd.Oracle(start, (jnp.asarray(0.2, dtype=float), data))
+
+
+def _number(value):
+    return jnp.asarray(value, dtype=float)
+
+
+SPECTRUM = graphs.gossip_spectrum(GOSSIP)
+LOCAL = federated.LocalHyper(_number(0.05))
+AGD = inexact_agd.AGDHyper(_number(1 / BIG), _number((MU / BIG) ** 0.5))
+DUAL = dual_sgd_hyper(MU, BIG, SPECTRUM, num_local_steps=NUM_LOCAL_STEPS)
+
+PAPER_CASES = {
+    "dual_sgd.dual_sgd": Case(
+        lambda: dual_sgd(num_local_steps=NUM_LOCAL_STEPS),
+        DUAL,
+        consensus_problem,
+        smooth=("dual_step_size", "rate", "step_size"),
+    ),
+}
+BASELINE_CASES = {
+    "federated.fedavg": Case(
+        lambda: federated.fedavg(num_local_steps=3), LOCAL, consensus_problem, smooth=("step_size",)
+    ),
+    "federated.scaffold": Case(
+        lambda: federated.scaffold(num_local_steps=3),
+        LOCAL,
+        consensus_problem,
+        smooth=("step_size",),
+    ),
+    # The result jumps where the coin falls differently: no gradient in the probability.
+    "federated.scaffnew": Case(
+        federated.scaffnew,
+        federated.ScaffnewHyper(_number(0.1), _number(0.4)),
+        consensus_problem,
+        smooth=("step_size",),
+    ),
+    "federated.gradient_tracking": Case(
+        federated.gradient_tracking, LOCAL, consensus_problem, smooth=("step_size",)
+    ),
+    # Newton's method solves for the gradient's root, which noise would move between its steps.
+    "federated.ssda": Case(
+        federated.ssda,
+        federated.ssda_hyper(MU, BIG, SPECTRUM),
+        consensus_problem,
+        noise=False,
+        smooth=("dual_step_size", "rate"),
+    ),
+    "inexact_agd.inexact_agd": Case(
+        lambda: inexact_agd.inexact_agd(noisy_gradient),
+        AGD,
+        oracle,
+        smooth=("step_size", "rate"),
+        agents=False,
+    ),
+    "inexact_agd.reproducible_agd": Case(
+        lambda: inexact_agd.reproducible_agd(noisy_gradient),
+        AGD,
+        ridge_oracle,
+        smooth=("step_size", "rate"),
+        agents=False,
+    ),
+}
+CASES = PAPER_CASES | BASELINE_CASES
