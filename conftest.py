@@ -35,8 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 SYBILS = (
-    Sybil([DocTestParser()], path="jaxlab", patterns=["**/*.py"], excludes=["**/_bundled/**"]),
-    Sybil([PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "docs/**/*.md"]),
+    Sybil([DocTestParser()], path="jaxlab", pattern="*.py"),
+    Sybil([PythonCodeBlockParser(), SkipParser()], path="docs", pattern="*.md"),
+    Sybil([PythonCodeBlockParser(), SkipParser()], filenames=["README.md"]),
 )
 
 
