@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import jaxlab
 from jaxlab.core.files import usable_directory, write_json
@@ -77,8 +78,7 @@ def describe_environment() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "packages": {"this package": jaxlab.__version__, **_versions()},
         "devices": [str(device) for device in jax.devices()],
-        "x64": bool(jax.config.read("jax_enable_x64")),
-        "matmul_precision": jax.config.read("jax_default_matmul_precision"),
+        "x64": jax.dtypes.canonicalize_dtype(float) == np.float64,
         "git_commit": _commit(),
     }
 

@@ -129,15 +129,17 @@ def centralized_optimum(
         [0.5]
     """
 
-    def mean_gradient(params: Array, shards: Shards) -> Array:
-        return jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, shards).mean(axis=0)
-
     tolerance = 32 * float(jnp.finfo(shards.features.dtype).eps)
     newton = optimistix.Newton(rtol=tolerance, atol=tolerance)
     start = jnp.zeros(shards.features.shape[-1], shards.features.dtype)
     return optimistix.root_find(
-        mean_gradient, newton, start, args=shards, max_steps=max_steps
+        _mean_gradient, newton, start, args=(loss_fn, shards), max_steps=max_steps
     ).value
+
+
+def _mean_gradient(params: Array, args: tuple[Callable[[Any, Any], Any], Shards]) -> Array:
+    loss_fn, shards = args
+    return jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, shards).mean(axis=0)
 
 
 def weighted_minibatch_gradient(
