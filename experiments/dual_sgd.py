@@ -18,6 +18,7 @@ from jaxlab.data import tabular
 from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main
 from jaxlab.experiment.dual_sgd_report import draw, judge
 from jaxlab.experiment.measure import Measured, Solved, cost_to_accuracy, with_error
+from jaxlab.experiment.metrics import sweep_rows
 from jaxlab.experiment.networks import Network, named_network
 from jaxlab.optim import dual_sgd as dual
 from jaxlab.optim import dual_sgd_studies as studies
@@ -175,11 +176,14 @@ def contenders(
     ]
     if network.name == "complete":
         listed += [
-            ("FedAvg", steps(2, 1, 0.5, 0.25, 0.125), 200, 200),
-            ("FedAvg, few steps", steps(2, 1, 0.5, 0.25, 0.125), 400, 400),
+            ("FedAvg", steps(2, 1, 0.5, 0.25, 0.125), 120, 120),
             ("SCAFFOLD", steps(8, 4, 2, 1, 0.5), 400, 20),
+            ("Scaffnew", scaffnew_grid(big, condition), 1600, 100),
+        ]
+    if network.name == "complete" and not smoke:
+        listed += [
+            ("FedAvg, few steps", steps(2, 1, 0.5, 0.25, 0.125), 400, 400),
             ("SCAFFOLD, many steps", steps(1, 0.5, 0.25, 0.125, 0.0625), 400, 20),
-            ("Scaffnew", scaffnew_grid(big, condition), 1600, 200),
         ]
     return [Contender(n, methods[n], *rest, random=n == "Scaffnew") for n, *rest in listed]
 
@@ -208,7 +212,7 @@ def race(
         return bool(np.all(done | ~(last < 1e6)) if contender.random else done.any())
 
     done = session.run(
-        piece_name(task.name, network.name, contender.name),
+        f"{task.name} {network.name} {contender.name}",
         contender.method,
         Solved(problem, task.solution),
         jax.tree.map(lambda leaf: jnp.repeat(leaf, seeds, axis=0), contender.hyper),
@@ -226,22 +230,13 @@ def race(
     def row(metric: str, value: float, **where: Any) -> Row:
         return Row(contender.name, metric, value, dataset=task.name, graph=network.name, **where)
 
-    rows = []
-    for s in range(seeds):
-        seed = args.seed + s
-        rows.append(row("communications", rounds[best, s], seed=seed))
-        rows.append(row("gradients", gradients[best, s], seed=seed))
-        rows.append(row("final_error", final[best, s], seed=seed))
+    costs = {"communications": rounds, "gradients": gradients, "final_error": final}
+    rows = [row(m, v[best, s], seed=args.seed + s) for m, v in costs.items() for s in range(seeds)]
     step_size = float(jax.tree.leaves(contender.hyper.step_size)[0][best]) * task.smoothness
     rows.append(row("step_size_times_smoothness", step_size, seed=args.seed))
     talked, error = np.cumsum(trace.num_communications[best, 0]), trace.error[best, 0]
     shown = np.unique(np.linspace(0, len(error) - 1, 120).astype(int))
     return rows + [row("error", error[i], step=talked[i], seed=args.seed) for i in shown]
-
-
-def piece_name(*words: str) -> str:
-    """A name for a folder."""
-    return "-".join(words).replace(", ", "-").replace(" ", "-")
 
 
 def seed_keys(args: Args, count: int) -> jax.Array:
@@ -252,11 +247,8 @@ def seed_keys(args: Args, count: int) -> jax.Array:
 def stochastic_rows(args: Args, session: Session, inputs: Inputs) -> list[Row]:
     """Batches of 8 and small steps: enough local work stays bounded, too little diverges."""
     name, network = inputs.tasks[0].name, inputs.networks[-1]
-    rows = []
-    for kappa, local_steps, modes in (
-        (25, 375, ["accelerated"]),
-        (100, 149, ["accelerated", "plain"]),
-    ):
+    settings, rows = [(25, 375, ["accelerated"]), (100, 149, ["accelerated", "plain"])], []
+    for kappa, local_steps, modes in settings:
         task = make_task(name, args.agents, float(kappa))
         step_size = 0.1 / task.smoothness
         method = with_error(dual.dual_sgd(num_local_steps=local_steps))
@@ -270,9 +262,10 @@ def stochastic_rows(args: Args, session: Session, inputs: Inputs) -> list[Row]:
                 num_local_steps=local_steps, step_size=step_size, mode=mode,
             )  # fmt: skip
             done = session.run(
-                piece_name("stochastic", str(kappa), mode), method,
+                f"stochastic {kappa} {mode}", method,
                 Solved(problem, task.solution), hyper, seed_keys(args, args.seeds),
-                num_steps=100, chunk_size=20, in_axes=(None, None, 0), divergence_threshold=100.0,
+                num_steps=60 if kappa == 25 else 100, chunk_size=20, in_axes=(None, None, 0),
+                divergence_threshold=100.0,
             )  # fmt: skip
             error = np.asarray(done.trace.error)
             work = local_steps * step_size * task.strong_convexity
@@ -316,24 +309,13 @@ def sweep(
     return cost_to_accuracy(done.trace, ACCURACY)[0].reshape(args.seeds, len(kappas))
 
 
-def sweep_rows(
-    args: Args, method: str, metric: str, sizes: Sequence[float], values: np.ndarray
-) -> list[Row]:
-    """Rows of a sweep; ``step`` is the swept quantity."""
-    return [
-        Row(method, metric, values[s, i], step=size, seed=args.seed + s)
-        for s in range(len(values))
-        for i, size in enumerate(sizes)
-    ]
-
-
 def condition_rows(args: Args, session: Session) -> list[Row]:
     """Rounds against the condition number of the losses, with a server."""
     kappas = [16.0, 32.0, 64.0, 128.0] + ([] if args.smoke else [256.0, 512.0])
     server, rows = named_network("complete", 8), []
     for mode in ("accelerated", "plain"):
         rounds = sweep(args, session, f"kappa-{mode}", server, kappas, mode)
-        rows += sweep_rows(args, mode, "rounds_by_kappa", kappas, rounds)
+        rows += sweep_rows(args.seed, mode, "rounds_by_kappa", kappas, rounds)
     return rows
 
 
@@ -345,7 +327,7 @@ def graph_rows(args: Args, session: Session) -> list[Row]:
         for ring in rings
     ]
     chis = [float(ring.spectrum.condition) for ring in rings]
-    return sweep_rows(args, "accelerated", "rounds_by_chi", chis, np.hstack(columns))
+    return sweep_rows(args.seed, "accelerated", "rounds_by_chi", chis, np.hstack(columns))
 
 
 def accuracy_rows(args: Args, session: Session) -> list[Row]:
@@ -374,11 +356,11 @@ def accuracy_rows(args: Args, session: Session) -> list[Row]:
         )  # fmt: skip
         gap = np.asarray(done.trace.gap) <= np.tile(1 / inverses, args.seeds)[:, None]
         count = np.where(gap.any(axis=1), gap.argmax(axis=1) + 1.0, np.inf).reshape(shape)
-        rows += sweep_rows(args, name, "gradients_by_inverse_accuracy", list(inverses), count)
+        rows += sweep_rows(args.seed, name, "gradients_by_inverse_accuracy", list(inverses), count)
         if name == "accelerated":
             at_end = np.asarray(done.trace.deviation)[range(len(lengths)), np.array(lengths) - 1]
             ratio = (at_end / np.array(bounds)).reshape(shape)
-            rows += sweep_rows(args, name, "deviation_over_bound", list(inverses), ratio)
+            rows += sweep_rows(args.seed, name, "deviation_over_bound", list(inverses), ratio)
     return rows
 
 

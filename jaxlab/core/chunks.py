@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,7 +208,9 @@ class _Store:
 
 def _fingerprint(*parts: Any) -> str:
     """A digest of everything that decides the numbers, but for the code itself."""
-    digest = hashlib.sha256(repr(jax.tree.structure(parts)).encode())
+    # A structure shows its static functions with their addresses, which differ between processes.
+    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(jax.tree.structure(parts)))
+    digest = hashlib.sha256(structure.encode())
     for leaf in jax.tree.leaves(parts):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)

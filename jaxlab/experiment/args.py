@@ -63,8 +63,8 @@ def parse_args(args_type: type, argv: Sequence[str], *, prog: str, description: 
 
 
 def _one_line(box: str, prog: str) -> str:
-    """Tyro's framed message as one line."""
-    box = re.sub("\x1b\\[[0-9;]*m", "", box)
-    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
-    lines = [line for line in lines if line.strip("─ ") and not line.startswith("For full help")]
-    return f"{' '.join(lines)}; see {prog} --help"
+    """Tyro's message as one line, without its title and frame, which some terminals get blank."""
+    lines = [line.strip("╭╮╰╯│|+ ") for line in re.sub("\x1b\\[[0-9;]*m", "", box).splitlines()]
+    lines = [line for line in lines if line.strip("─- ")]
+    told = [line for line in lines[1:] if not line.startswith("For full help")]
+    return f"{' '.join(told)}; see {prog} --help"

@@ -207,6 +207,7 @@ def _draw_race(rows: list[Row], axes: Any) -> None:
             axes.semilogy(
                 [row.step for row in curve], [row.value for row in curve], color=colour,
                 linestyle="-" if server else "--", label=method if server else None,
+                linewidth=1.2 if method == "SSDA" else None,  # it lies on top of accelerated
             )  # fmt: skip
     axes.axhline(1e-10, color="black", linewidth=1, linestyle=":")
     axes.set(
@@ -218,6 +219,8 @@ def _draw_race(rows: list[Row], axes: Any) -> None:
 
 
 def _draw_cost(rows: list[Row], axes: Any) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
     places = _places(rows)
     dataset = places[0][0]
     for graph in (g for d, g in places if d == dataset):
@@ -230,7 +233,8 @@ def _draw_cost(rows: list[Row], axes: Any) -> None:
                 continue
             server = graph == "complete"
             if method == "SSDA":  # exact solves have no count of gradients
-                axes.axvline(rounds, color=style["color"], linestyle="-" if server else "--")
+                dashes = "-" if server else "--"
+                axes.axvline(rounds, color=style["color"], linestyle=dashes, linewidth=1.2)
                 continue
             face = style["color"] if server else "white"
             axes.loglog(
@@ -238,12 +242,17 @@ def _draw_cost(rows: list[Row], axes: Any) -> None:
                 markeredgecolor=style["color"], markerfacecolor=face, marker=style["marker"],
                 label=method if server else None,
             )  # fmt: skip
+    axes.plot([], [], color="black", linewidth=1.2, label="SSDA (exact solves)")
+    low, high = axes.get_ylim()
     axes.set(
         xlabel="communication rounds", ylabel="gradients per agent",
+        ylim=(low / 1.5, high * (high / low) ** 0.35),
         title="(b) cost of reaching 1e-10: server filled, graph hollow",
     )  # fmt: skip
-    axes.plot([], [], color="black", label="SSDA (exact solves)")
-    axes.legend(loc="best")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.legend(loc="upper left", ncols=2)
 
 
 def _draw_scaling(rows: list[Row], axes: Any) -> None:
@@ -256,8 +265,10 @@ def _draw_scaling(rows: list[Row], axes: Any) -> None:
             linestyle="-" if method == "accelerated" else "--",
             label=f"{label}: {fit.slope:.2f} ± {half:.2f}",
         )  # fmt: skip
+    low, high = axes.get_ylim()
     axes.set(
         xlabel="condition number or 1/ε", ylabel="rounds or gradients",
+        ylim=(low, high * (high / low) ** 0.5),
         title="(c) scaling laws, with fitted exponents",
     )  # fmt: skip
     axes.legend(loc="upper left")
@@ -275,14 +286,17 @@ def _draw_stability(rows: list[Row], axes: Any) -> None:
                 works, middle, color=method_style(method)["color"], linestyle=linestyle,
                 label=f"{method}, κ = {metric.split('_')[-1]}",
             )  # fmt: skip
-    top = max(row.value for row in radius) * 1.02
-    bottom = min(row.value for row in radius) * 0.99
-    axes.axhspan(1.0, top, color=PALETTE["vermilion"], alpha=0.12)
-    axes.axvline(1.5, color="black", linewidth=1.2, linestyle=":")
-    axes.text(1.6, top, "K η μ = 1.5", va="top")
-    axes.text(0.035, 1.0 + 0.02 * (top - bottom), "diverges", color=PALETTE["vermilion"])
+    low, high = min(row.value for row in radius), max(row.value for row in radius)
+    bottom, top = low - 0.3 * (high - low), high + 0.4 * (high - low)
+    axes.axhspan(1.0, top, color=PALETTE["vermilion"], alpha=0.12, label="diverges")
+    axes.axvline(1.5, color="black", linewidth=1.2, linestyle=":", label="K η μ = 1.5")
+    for row in select(rows, metric="stochastic_diverged", method="accelerated"):
+        mark, colour = ("x", "vermilion") if row.value else ("o", "green")
+        axes.plot(row.step, bottom + 0.1 * (high - low), mark, color=PALETTE[colour])
+    axes.plot([], [], "x", color=PALETTE["vermilion"], label="batch 8: diverged")
+    axes.plot([], [], "o", color=PALETTE["green"], label="batch 8: bounded")
     axes.set(
         xlabel="local work K η μ", ylabel="spectral radius of a round", ylim=(bottom, top),
         title="(d) too little local work breaks acceleration",
     )  # fmt: skip
-    axes.legend(loc="upper right", ncols=2)
+    axes.legend(loc="upper center", ncols=3, columnspacing=1.0)

@@ -2,12 +2,16 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
 from jaxlab.core.files import write_text
 
-__all__ = ["Row", "read_metrics", "select", "write_metrics"]
+__all__ = ["Row", "read_metrics", "select", "sweep_rows", "write_metrics"]
 
 
 class Row(NamedTuple):
@@ -68,3 +72,23 @@ def select(rows: list[Row], **fields: Any) -> list[Row]:
         [0.1]
     """
     return [row for row in rows if all(getattr(row, k) == v for k, v in fields.items())]
+
+
+def sweep_rows(
+    first_seed: int,
+    method: str,
+    metric: str,
+    sizes: Sequence[float],
+    values: Float[np.ndarray, "seeds sizes"],
+) -> list[Row]:
+    """Rows of a sweep, whose ``step`` is the swept quantity.
+
+    Example:
+        >>> sweep_rows(7, "a", "cost", [2.0, 4.0], np.array([[0.5, 0.7]]))[1]
+        Row(method='a', metric='cost', value=0.7, step=4.0, seed=7, dataset='', graph='')
+    """
+    return [
+        Row(method, metric, float(values[s, i]), step=size, seed=first_seed + s)
+        for s in range(len(values))
+        for i, size in enumerate(sizes)
+    ]

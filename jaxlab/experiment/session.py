@@ -1,5 +1,6 @@
 """A run in progress: its pieces, their checkpoints, the bar on the screen and the clock."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ class Session:
         """``core.run_chunks`` with a checkpoint of the piece's own name and a progress bar.
 
         Args:
-            piece: A name that no other piece of the experiment has.
+            piece: A name that no other piece of the experiment has; punctuation does not count.
             method: The algorithm.
             problem: What is solved.
             hyper: The hyper-parameters.
@@ -51,7 +52,7 @@ class Session:
         """
         if piece in self.seconds:
             raise ValueError(f"piece must be a new name, got {piece!r} for the second time")
-        checkpoint = self.folder / "checkpoints" / piece
+        checkpoint = self.folder / "checkpoints" / re.sub("[^A-Za-z0-9_.]+", "-", piece)
         goes_on = checkpoint.exists() and any(checkpoint.iterdir())
 
         def show(chunk: ChunkProgress) -> None:
@@ -97,7 +98,8 @@ def open_session(folder: Path, *, progress: bool) -> Iterator[Session]:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
     console = Console(stderr=True)
-    bar = Progress(*columns, console=console, transient=True, disable=not progress)
+    shown = progress and console.is_terminal
+    bar = Progress(*columns, console=console, transient=True, disable=not shown)
     with bar:
         session = Session(folder, bar)
         listener: Callable[..., None] = session.add_compile_seconds

@@ -92,7 +92,9 @@ def _draw_block(key: Array, conditions: Float[Array, " cases"]) -> Quadratic:
 
 
 def quadratic_problem(
-    quadratics: Quadratic, gossip: Float[Array, "agents agents"], num_local_steps: Array | float
+    quadratics: Quadratic,
+    gossip: Float[Array, "agents agents"],
+    num_local_steps: Array | float | int,
 ) -> tuple[Consensus, Float[Array, " dim"]]:
     """One case for ``quadratic_method``, scaled to an optimum of norm 1 so that errors compare.
 

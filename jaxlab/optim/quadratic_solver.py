@@ -39,7 +39,7 @@ class DiagonalQuadratic(NamedTuple):
     num_local_steps: Float[Array, "*agents"]
 
 
-def diagonalize(quadratics: Quadratic, num_local_steps: Array | float) -> DiagonalQuadratic:
+def diagonalize(quadratics: Quadratic, num_local_steps: Array | float | int) -> DiagonalQuadratic:
     """The data for ``quadratic_solver``.
 
     Args:

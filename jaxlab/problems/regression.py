@@ -128,7 +128,6 @@ def centralized_optimum(
         >>> centralized_optimum(least_squares_loss, shards).round(4).tolist()
         [0.5]
     """
-
     tolerance = 32 * float(jnp.finfo(shards.features.dtype).eps)
     newton = optimistix.Newton(rtol=tolerance, atol=tolerance)
     start = jnp.zeros(shards.features.shape[-1], shards.features.dtype)

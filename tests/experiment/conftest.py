@@ -1,0 +1,49 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Program:
+    """Runs programs of the repository, which share one compilation cache."""
+
+    def __init__(self, cache: Path):
+        self.environment = os.environ | {
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "COLUMNS": "120",
+        }
+
+    def start(self, *words: object) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, *map(str, words)],
+            cwd=ROOT, env=self.environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *words: object) -> subprocess.CompletedProcess:
+        with self.start(*words) as process:
+            out, err = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def kill_after_chunks(self, count: int, out: Path, *words: object) -> int:
+        """Kill a run once ``count`` chunks are stored; returns its exit code."""
+        with self.start(*words) as process:
+            while process.poll() is None:
+                if len(list((out / "checkpoints").glob("*/chunk-*.npz"))) >= count:
+                    process.send_signal(signal.SIGKILL)
+                time.sleep(0.002)
+            process.communicate()
+        return process.returncode
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return Program(tmp_path_factory.mktemp("compiled"))
