@@ -92,8 +92,8 @@ def prepare(args: Args) -> Inputs:
         (DATASETS[:1] if args.smoke else DATASETS) if args.dataset == "all" else (args.dataset,)
     )
     names = dict.fromkeys(("complete", args.graph))
-    networks = [named_network(name, args.agents, args.seed) for name in names]
-    return Inputs([make_task(w, args.agents, condition) for w in wanted], networks, condition)
+    tasks = [make_task(w, args.agents, condition) for w in wanted]
+    return Inputs(tasks, [named_network(n, args.agents, args.seed) for n in names], condition)
 
 
 def make_task(name: str, num_agents: int, condition: float) -> Task:

@@ -21,16 +21,7 @@ from jaxlab.problems.quadratic import Quadratic, quadratic_gradient
 SMOKE = ("--smoke", "--seeds", 2, "--agents", 6, "--no-progress")
 
 
-@pytest.fixture(scope="module")
-def smoke(program, tmp_path_factory):
-    out = tmp_path_factory.mktemp("dual_sgd") / "smoke"
-    done = program.run("-m", "jaxlab.cli", "run", "dual_sgd", *SMOKE, "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
-
-
-def test_smoke_run_reaches_a_verdict(smoke):
-    out, printed = smoke
+def check_verdict(out, printed):
     summary = json.loads((out / "summary.json").read_text())
     assert f"verdict: {summary['verdict']}" in printed
     rows = read_metrics(out / "metrics.csv")
@@ -47,21 +38,34 @@ def test_smoke_run_reaches_a_verdict(smoke):
     assert held["dual runs that miss an error of 1e-10"]
 
 
-def test_killed_script_goes_on_to_the_numbers_of_the_command(smoke, program, tmp_path, seed):
-    out = tmp_path / "script"
-    words = ["experiments/dual_sgd.py", *SMOKE, "--out", out]
-    count = random.Random(seed).randrange(5, 40)
-    assert program.kill_after_chunks(count, out, *words) == -signal.SIGKILL
+def check_redrawing(out, folder):
+    folder.mkdir()
+    (folder / "metrics.csv").write_bytes((out / "metrics.csv").read_bytes())
+    save_figure(draw, folder)
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "figure.svg").read_bytes() == (out / "figure.svg").read_bytes()
+
+
+def check_same_after_kill(program, out, killed, count):
+    """The script, killed and resumed, ends with the numbers of the uninterrupted command."""
+    words = ["experiments/dual_sgd.py", *SMOKE, "--out", killed]
+    assert program.kill_after_chunks(count, killed, *words) == -signal.SIGKILL
     done = program.run(*words, "--resume")
     assert done.returncode == 0, done.stderr
     for name in ("metrics.csv", "summary.json"):
-        assert (out / name).read_bytes() == (smoke[0] / name).read_bytes()
+        assert (killed / name).read_bytes() == (out / name).read_bytes()
 
 
-def test_figure_is_drawn_from_metrics_alone(smoke, tmp_path):
-    (tmp_path / "metrics.csv").write_bytes((smoke[0] / "metrics.csv").read_bytes())
-    save_figure(draw, tmp_path)
-    assert (tmp_path / "figure.svg").read_bytes() == (smoke[0] / "figure.svg").read_bytes()
+@pytest.mark.slow
+def test_smoke_run(program, tmp_path, seed):
+    # One test, since every worker would repeat the run for a fixture.
+    out = tmp_path / "command"
+    done = program.run("-m", "jaxlab.cli", "run", "dual_sgd", *SMOKE, "--out", out)
+    assert done.returncode == 0, done.stderr
+    check_verdict(out, done.stdout)
+    check_redrawing(out, tmp_path / "redrawn")
+    count = random.Random(seed).randrange(5, 40)
+    check_same_after_kill(program, out, tmp_path / "killed", count)
 
 
 @pytest.mark.parametrize(
@@ -86,39 +90,53 @@ def test_every_graph_is_connected(name):
     assert float(network.spectrum.smallest) > 0
 
 
+def random_case(condition):
+    """Quadratics of four agents whose spectra reach both ends, from NumPy."""
+    generator = np.random.default_rng(0)
+    frames = np.linalg.qr(generator.standard_normal((4, 6, 6)))[0]
+    spectrum = np.geomspace(1.0, condition, 6)
+    hessian = frames @ (spectrum[:, None] * np.swapaxes(frames, 1, 2))
+    return Quadratic(jnp.asarray(hessian), jnp.asarray(generator.standard_normal((4, 6))))
+
+
 def test_closed_form_local_steps_are_gradient_steps():
     with jax.enable_x64(True):
-        ring = named_network("ring", 4)
-        cases = studies.quadratic_cases(jax.random.key(0), [30.0], 4)
-        case = Quadratic(cases.hessian[0], cases.linear[0])
+        ring, case = named_network("ring", 4), random_case(30.0)
         problem, optimum = studies.quadratic_problem(case, ring.gossip, 7)
         hyper = studies.unguarded_hyper(1.0, 30.0, ring.spectrum, num_local_steps=7, mode="plain")
-        linear = problem.data.linear
-        plain = consensus.make_consensus(
-            quadratic_gradient, Quadratic(case.hessian, linear), problem.start, ring.gossip
+        stepwise = consensus.make_consensus(
+            quadratic_gradient,
+            Quadratic(case.hessian, problem.data.linear),
+            problem.start,
+            ring.gossip,
         )
-        state = studies.quadratic_method().init(problem, hyper, jax.random.key(0))
-        other = state
-        for _ in range(5):
-            state, _ = studies.quadratic_method().step(problem, hyper, state, jax.random.key(0))
-            other, _ = dual.dual_sgd(num_local_steps=7).step(plain, hyper, other, jax.random.key(0))
-        np.testing.assert_allclose(state.params, other.params, atol=1e-12)
+        key = jax.random.key(0)
+        closed = run(studies.quadratic_method(), problem, hyper, key, num_steps=5)
+        taken = run(dual.dual_sgd(num_local_steps=7), stepwise, hyper, key, num_steps=5)
+        np.testing.assert_allclose(closed.state.params, taken.state.params, atol=1e-12)
         np.testing.assert_allclose(jnp.linalg.norm(optimum), 1.0)
 
 
-def test_radius_tells_convergence_from_divergence():
+@pytest.mark.parametrize(("steps", "converges"), [(150, True), (10, False)])
+def test_radius_tells_convergence_from_divergence(steps, converges):
     with jax.enable_x64(True):
         ring = named_network("ring", 4)
-        cases = studies.quadratic_cases(jax.random.key(1), [100.0], 4)
-        case = Quadratic(cases.hessian[0], cases.linear[0])
-        for steps, converges in ((150, True), (10, False)):
-            problem, optimum = studies.quadratic_problem(case, ring.gossip, steps)
-            hyper = studies.unguarded_hyper(
-                1.0, 100.0, ring.spectrum, num_local_steps=steps, mode="accelerated"
-            )
-            radius = float(studies.round_radius(problem, hyper))
-            assert (radius < 1) is converges
-            method = studies.quadratic_method()
-            done = run(method, problem, hyper, jax.random.key(0), num_steps=600)
-            error = float(jnp.abs(done.state.params - optimum).max())
-            assert (error < 1e-6) is converges
+        problem, optimum = studies.quadratic_problem(random_case(100.0), ring.gossip, steps)
+        hyper = studies.unguarded_hyper(
+            1.0, 100.0, ring.spectrum, num_local_steps=steps, mode="accelerated"
+        )
+        radius = float(jax.jit(studies.round_radius)(problem, hyper))
+        assert (radius < 1) is converges
+        done = run(studies.quadratic_method(), problem, hyper, jax.random.key(0), num_steps=600)
+        error = float(jnp.abs(done.state.params - optimum).max())
+        assert (error < 1e-6) is converges
+
+
+def test_quadratic_cases_have_the_curvatures_that_were_asked_for():
+    cases = studies.quadratic_cases(jax.random.key(0), [10.0, 1000.0], 3)
+    assert cases.linear.shape == (2, 3, 6)
+    values = np.linalg.eigvalsh(cases.hessian)
+    np.testing.assert_allclose(values[..., -1], [[10.0] * 3, [1000.0] * 3], rtol=1e-4)
+    np.testing.assert_allclose(values[0, :, 0], 1.0, rtol=1e-4)
+    with pytest.raises(ValueError, match="num_agents must be at most 24, got 25"):
+        studies.quadratic_cases(jax.random.key(0), [10.0], 25)
