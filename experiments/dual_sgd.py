@@ -166,13 +166,13 @@ def contenders(
         return federated.LocalHyper(jnp.array(multiples) / big)
 
     ssda = jax.tree.map(lambda leaf: leaf[None], federated.ssda_hyper(mu, big, network.spectrum))
-    long = 800 if smoke else 4000
+    long = 2000 if smoke else 10_000
     listed = [
         ("accelerated", theory(many, "accelerated"), long, 40),
         ("plain", theory(many, "plain"), long, 40),
         ("plain, few steps", theory(few, "auto"), long, 40),
         ("SSDA", ssda, long, 40),
-        ("gradient tracking", steps(4, 2, 1, 0.5, 0.25), 2 * long, 400),
+        ("gradient tracking", steps(4, 2, 1, 0.5, 0.25), 8000, 400),
     ]
     if network.name == "complete":
         listed += [
