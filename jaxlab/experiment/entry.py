@@ -53,7 +53,7 @@ def main(
         130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    prog = prog or f"python {Path(sys.argv[0]).name}"
+    prog = prog or f"python {sys.argv[0]}"
     try:
         title = find_paper(experiment.slug).title
         args = parse_args(experiment.args, words, prog=prog, description=title)
