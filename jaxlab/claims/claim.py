@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxlab.core.types import Scalar
+
 __all__ = [
     "Claim",
     "Comparison",
@@ -68,7 +70,7 @@ class ExactCase(NamedTuple):
     gap: float = 0.0
 
 
-def at_most(left: Array | float, right: Array | float, scale: Array | float = 1.0) -> Comparison:
+def at_most(left: Scalar, right: Scalar, scale: Scalar = 1.0) -> Comparison:
     """``left <= right``, with the margin ``(right - left) / scale``.
 
     Example:
@@ -79,7 +81,7 @@ def at_most(left: Array | float, right: Array | float, scale: Array | float = 1.
     return Comparison(left, right, (right - left) / scale)
 
 
-def at_most_in_ratio(left: Array | float, right: Array | float) -> Comparison:
+def at_most_in_ratio(left: Scalar, right: Scalar) -> Comparison:
     """``left <= right`` of non-negative sides, with the margin ``log(right / left)``.
 
     A left side of 0 holds with margin infinity; its gradient is 0, not NaN.
@@ -94,9 +96,7 @@ def at_most_in_ratio(left: Array | float, right: Array | float) -> Comparison:
     return Comparison(left, right, jnp.where(left >= 0, margin, jnp.nan))
 
 
-def close_to(
-    left: Array | float, right: Array | float, allowance: float, scale: Array | float = 1.0
-) -> Comparison:
+def close_to(left: Scalar, right: Scalar, allowance: float, scale: Scalar = 1.0) -> Comparison:
     """``|left - right| <= allowance * scale``, for equalities.
 
     Example:
@@ -116,13 +116,14 @@ class Claim:
         statement: The theorem in one line, as a person would write it.
         source: Where it stands, or ``"derived: ..."`` with the argument.
         families: Named generators of instances. Each is a NumPyro model ``(**sizes) -> instance``,
-            taking those of the sizes that it names, or a function ``(key, **sizes) -> instance`` (which the attack cannot follow).
+            or a function ``(key, **sizes) -> instance``, which the attack cannot follow. It is
+            given those of the sizes that it names; so are the other functions of a claim.
         conclusion: ``(instance, **sizes, **variant) -> Comparison``, or a bare margin, or an
             ``Expectation`` if the claim is ``stochastic``; then it also takes ``key``.
         assumptions: ``(instance, **sizes) -> slack``, at least 0 exactly where the assumptions
             hold, computed independently of the families. Relative where that makes sense.
-        sizes: Hypothesis strategies for the static sizes; few distinct values, since each
-            combination is a compilation.
+        sizes: Hypothesis strategies for the static sizes, integers or strings; few distinct values,
+            since each combination is a compilation.
         typical: The sizes of the sample and attack rungs.
         mutants: Realistic bugs: names to keyword arguments of ``conclusion``. Each must be refuted.
             A number replaces a default number without another compilation.
@@ -146,7 +147,7 @@ class Claim:
     conclusion: Callable[..., Any]
     assumptions: Callable[..., Any]
     sizes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    typical: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    typical: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mutants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     boundary: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     exact: Callable[..., Any] | None = None

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxlab.claims.claim import Claim, Comparison, Expectation
 from jaxlab.claims.families import accepted, draw, from_unconstrained
+from jaxlab.core.types import Scalar
 from jaxlab.stats.intervals import empirical_bernstein
 
 __all__ = ["Evaluation", "Evaluator", "evaluate", "precise", "sides"]
@@ -47,8 +48,8 @@ def evaluate(
     claim: Claim,
     instance: Any,
     key: Array,
-    error: Array | float,
-    sizes: Mapping[str, int],
+    error: Scalar,
+    sizes: Mapping[str, Any],
     variant: Mapping[str, Any],
 ) -> Evaluation:
     """Margin, estimate and slack of one instance; NaN anywhere makes them NaN."""
@@ -80,7 +81,7 @@ class Evaluator:
         self,
         name: str,
         make: Callable[[Callable[..., Evaluation]], Callable[..., Any]],
-        sizes: Mapping[str, int],
+        sizes: Mapping[str, Any],
         variant: Mapping[str, Any],
     ) -> Callable[..., Any]:
         """The compiled program ``make`` builds from ``(instance, key, error, numbers) -> ...``.
@@ -97,7 +98,7 @@ class Evaluator:
             self._programs[mark] = jax.jit(make(one))
         return self._programs[mark]
 
-    def draw(self, name: str, sizes: Mapping[str, int]) -> Callable[[Array], Any]:
+    def draw(self, name: str, sizes: Mapping[str, Any]) -> Callable[[Array], Any]:
         """The compiled generator of a family's instances."""
         mark = ("draw", name, tuple(sorted(sizes.items())))
         if mark not in self._programs:
@@ -126,7 +127,7 @@ def _least(values: Array) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(values).any(), jnp.nan, values.min(initial=jnp.inf))
 
 
-def _expectation_margins(said: Expectation, error: Array | float) -> tuple[Array, Array]:
+def _expectation_margins(said: Expectation, error: Scalar) -> tuple[Array, Array]:
     inside = ((said.values >= said.lower) & (said.values <= said.upper)).all()
     spread = said.upper - said.lower
     scale = jnp.maximum(jnp.abs(said.bound), jnp.finfo(said.values.dtype).tiny)

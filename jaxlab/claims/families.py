@@ -25,7 +25,7 @@ def is_model(family: Callable[..., Any]) -> bool:
     return not parameters or parameters[0] != "key"
 
 
-def draw(family: Callable[..., Any], key: Array, sizes: Mapping[str, int]) -> Any:
+def draw(family: Callable[..., Any], key: Array, sizes: Mapping[str, Any]) -> Any:
     """One instance.
 
     Example:
@@ -41,7 +41,7 @@ def draw(family: Callable[..., Any], key: Array, sizes: Mapping[str, int]) -> An
 
 
 def unconstrained(
-    model: Callable[..., Any], key: Array, sizes: Mapping[str, int]
+    model: Callable[..., Any], key: Array, sizes: Mapping[str, Any]
 ) -> dict[str, Array]:
     """The continuous sites of a draw, mapped to all of Euclidean space by NumPyro's bijections."""
     trace = handlers.trace(handlers.seed(model, key)).get_trace(**accepted(model, sizes))
@@ -53,7 +53,7 @@ def unconstrained(
 
 
 def from_unconstrained(
-    model: Callable[..., Any], numbers: Mapping[str, Array], key: Array, sizes: Mapping[str, int]
+    model: Callable[..., Any], numbers: Mapping[str, Array], key: Array, sizes: Mapping[str, Any]
 ) -> Any:
     """The instance of unconstrained numbers; discrete sites are drawn from ``key``."""
 

@@ -81,7 +81,7 @@ def explore(
     state = _Tally(claim)
     sources = {**claim.boundary, **claim.families}
 
-    def look(name: str, sizes: Mapping[str, int], instance_seed: int) -> None:
+    def look(name: str, sizes: Mapping[str, Any], instance_seed: int) -> None:
         key_instance, key_claim = jax.random.split(jax.random.key(instance_seed))
         family = sources[name]
         if name in claim.boundary:
@@ -110,7 +110,7 @@ def explore(
         phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
     )
     @hypothesis.given(st.sampled_from(sorted(sources)), sizes_strategy, st.integers(0, 2**16))
-    def search(name: str, sizes: Mapping[str, int], instance_seed: int) -> None:
+    def search(name: str, sizes: Mapping[str, Any], instance_seed: int) -> None:
         look(name, sizes, instance_seed)
 
     try:
@@ -200,7 +200,7 @@ class _Tally:
         return Findings(self.count, self.least, self.candidate, self.nan, self.vacuous, note)
 
     def take(
-        self, name: str, sizes: Mapping[str, int], instance: Any, key: Array, seen: Any
+        self, name: str, sizes: Mapping[str, Any], instance: Any, key: Array, seen: Any
     ) -> None:
         """Judge one evaluation. Everything is asked so that NaN fails."""
         self.count += 1

@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
     """
 
     family: str
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, Any]
     instance: Any
     key: Any
     margin: float
@@ -113,13 +113,17 @@ class ClaimReport(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the rungs' verdicts; certified if an exact rung certified the claim."""
+        """The worst of the rungs' verdicts; certified if an exact rung certified the claim.
+
+        A candidate that could not be confirmed leaves the claim inconclusive.
+        """
         found = {report.verdict for report in self.rungs}
+        if Verdict.CANDIDATE in found:
+            found.add(Verdict.INCONCLUSIVE)
         order = (
             Verdict.REFUTED,
             Verdict.VACUOUS,
             Verdict.INCONCLUSIVE,
-            Verdict.CANDIDATE,
             Verdict.CERTIFIED,
             Verdict.HELD,
         )

@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 __all__ = [
     "UnreadableFileError",
+    "json_text",
     "load_leaves",
     "save_leaves",
     "usable_directory",
@@ -61,8 +62,16 @@ def write_json(path: Path, content: Any) -> None:
     Raises:
         TypeError: ``content`` holds something that JSON does not know.
     """
-    text = json.dumps(_plain(content), indent=2, allow_nan=False)
-    write_text(path, text + "\n")
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """What ``write_json`` writes.
+
+    Raises:
+        TypeError: ``content`` holds something that JSON does not know.
+    """
+    return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
 
 
 def usable_directory(path: Path, name: str = "out") -> Path:

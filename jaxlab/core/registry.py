@@ -48,7 +48,7 @@ _PAPERS = (
         evidence="reconstruction",
         summary="Exact distributed optimization with any number of local SGD steps per exchange.",
         methods=("dual_sgd",),
-        claims=13,
+        claims=16,
     ),
 )
 

@@ -2,11 +2,16 @@
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-__all__ = ["Method", "Run", "Status", "status_name"]
+__all__ = ["Method", "Run", "Scalar", "Status", "status_name"]
+
+
+Scalar: TypeAlias = Array | np.ndarray | np.number | float | int
+"""A real number: Python's, NumPy's, or an array without axes that may be traced."""
 
 
 class Method(NamedTuple):

@@ -39,7 +39,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxlab.core.checks import check_count, check_key, check_leading_axis, check_value, is_concrete
 from jaxlab.core.trees import tree_combine
-from jaxlab.core.types import Method
+from jaxlab.core.types import Method, Scalar
 from jaxlab.optim.inexact_agd import AGDHyper, accelerated_update, check_curvature, query_point
 from jaxlab.problems.consensus import (
     Consensus,
@@ -222,7 +222,7 @@ def sgd_solver(num_local_steps: int) -> LocalSolver:
     return LocalSolver(solve, num_local_steps)
 
 
-def exact_solver(*, max_steps: int = 32, tolerance: float | None = None) -> LocalSolver:
+def exact_solver(*, max_steps: int = 256, tolerance: float | None = None) -> LocalSolver:
     """The minimiser itself, by ``exact_minimizer``; for smooth losses and full gradients.
 
     ``num_gradients`` counts ``max_steps``, an upper bound.
@@ -246,10 +246,12 @@ def exact_minimizer(
     guess: PyTree,
     key: Array,
     *,
-    max_steps: int = 32,
+    max_steps: int = 256,
     tolerance: float | None = None,
 ) -> PyTree:
-    """``argmin_x f_m(x) + <shift_m, x>`` of every agent, by Newton's method on the gradient.
+    """``argmin_x f_m(x) + <shift_m, x>`` of every agent, by Newton's method in a trust region.
+
+    Plain Newton steps cycle on logistic losses with a large linear term; Powell's dogleg does not.
 
     Args:
         problem: Its ``gradient_fn`` must be deterministic.
@@ -261,7 +263,7 @@ def exact_minimizer(
     """
     dtype = jnp.result_type(*jax.tree.leaves(guess))
     tolerance = 32 * float(jnp.finfo(dtype).eps) if tolerance is None else tolerance
-    newton = optimistix.Newton(rtol=tolerance, atol=tolerance)
+    dogleg = optimistix.Dogleg(rtol=tolerance, atol=tolerance)
 
     def one_agent(shift: PyTree, guess: PyTree, data: PyTree) -> PyTree:
         def residual(x: PyTree, args: tuple) -> PyTree:
@@ -269,14 +271,14 @@ def exact_minimizer(
             return optax.tree.add(problem.gradient_fn(x, data, key), shift)
 
         return optimistix.root_find(
-            residual, newton, guess, args=(shift, data), max_steps=max_steps, throw=False
+            residual, dogleg, guess, args=(shift, data), max_steps=max_steps, throw=False
         ).value
 
     return jax.vmap(one_agent)(shift, guess, problem.data)
 
 
 def dual_constants(
-    strong_convexity: Array | float, smoothness: Array | float, spectrum: GossipSpectrum
+    strong_convexity: Scalar, smoothness: Scalar, spectrum: GossipSpectrum
 ) -> DualConstants:
     """The constants of the dual function in the graph's metric [derived].
 
@@ -295,19 +297,19 @@ def dual_constants(
 
 
 def local_work(
-    num_local_steps: int, step_size: Array | float, strong_convexity: Array | float
+    num_local_steps: int, step_size: Scalar, strong_convexity: Scalar
 ) -> Float[Array, ""]:
     """``K * step_size * mu``, which decides whether acceleration is safe."""
     return jnp.asarray(num_local_steps * step_size * strong_convexity, dtype=float)
 
 
 def dual_sgd_hyper(
-    strong_convexity: Array | float,
-    smoothness: Array | float,
+    strong_convexity: Scalar,
+    smoothness: Scalar,
     spectrum: GossipSpectrum,
     *,
     num_local_steps: int,
-    step_size: Array | float | None = None,
+    step_size: Scalar | None = None,
     mode: Literal["auto", "accelerated", "plain"] = "auto",
 ) -> DualSGDHyper:
     """The step sizes that the theory gives for ``num_local_steps``.
@@ -369,7 +371,7 @@ def _is_sufficient(work: Array) -> Bool[Array, ""]:
 
 
 def sufficient_local_steps(
-    strong_convexity: Array | float, smoothness: Array | float, spectrum: GossipSpectrum
+    strong_convexity: Scalar, smoothness: Scalar, spectrum: GossipSpectrum
 ) -> Float[Array, ""]:
     r"""Full-gradient steps of size ``1/L`` that provably suffice for acceleration [derived].
 
@@ -383,7 +385,7 @@ def sufficient_local_steps(
 
 def rounds_to_accuracy(
     constants: DualConstants,
-    accuracy: Array | float,
+    accuracy: Scalar,
     *,
     mode: Literal["accelerated", "plain"] = "accelerated",
 ) -> Float[Array, ""]:
@@ -396,7 +398,7 @@ def rounds_to_accuracy(
     return jnp.ceil(jnp.log(accuracy) / (2 * jnp.log1p(-factor)))
 
 
-def communication_bound(constants: DualConstants, accuracy: Array | float) -> Float[Array, ""]:
+def communication_bound(constants: DualConstants, accuracy: Scalar) -> Float[Array, ""]:
     r"""The order of rounds that any method needs: :math:`\sqrt{\kappa\chi}\,\log(1/\epsilon)`.
 
     Scaman et al. 2017 (arXiv:1702.08704), Theorem 1, up to a universal constant.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxlab.core.types import Method
+from jaxlab.core.types import Method, Scalar
 from jaxlab.optim.dual_sgd import (
     DualSGDHyper,
     InsufficientLocalWorkWarning,
@@ -94,7 +94,7 @@ def _draw_block(key: Array, conditions: Float[Array, " cases"]) -> Quadratic:
 def quadratic_problem(
     quadratics: Quadratic,
     gossip: Float[Array, "agents agents"],
-    num_local_steps: Array | float | int,
+    num_local_steps: Scalar | int,
 ) -> tuple[Consensus, Float[Array, " dim"]]:
     """One case for ``quadratic_method``, scaled to an optimum of norm 1 so that errors compare.
 
@@ -150,9 +150,7 @@ class BiasInfo(NamedTuple):
     deviation: Float[Array, ""]
 
 
-def biased_oracle(
-    key: Array, *, dim: int, error_norm: Array | float, ridge: Array | float
-) -> Oracle:
+def biased_oracle(key: Array, *, dim: int, error_norm: Scalar, ridge: Scalar) -> Oracle:
     """``dim`` one-dimensional quadratics, each of its own curvature, and two opposite biases.
 
     Curvatures are log-uniform in ``[1e-6, 1]`` and include 1; every start is at distance 1 from the

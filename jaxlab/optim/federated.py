@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxlab.core.checks import check_count
 from jaxlab.core.trees import tree_combine
-from jaxlab.core.types import Method
+from jaxlab.core.types import Method, Scalar
 from jaxlab.optim.dual_sgd import DualSGDHyper, dual_constants, dual_sgd, exact_solver
 from jaxlab.problems.consensus import (
     Consensus,
@@ -95,7 +95,7 @@ class ScaffnewHyper(NamedTuple):
 
 
 def _info(
-    problem: Consensus, params: PyTree, gradients: int | float, rounds: Array | float
+    problem: Consensus, params: PyTree, gradients: int | float, rounds: Scalar
 ) -> ConsensusInfo:
     error = consensus_error(problem.mixing, params)
     return ConsensusInfo(
@@ -250,7 +250,7 @@ def gradient_tracking() -> Method:
     return Method(init, step)
 
 
-def ssda(*, max_newton_steps: int = 32) -> Method:
+def ssda(*, max_newton_steps: int = 256) -> Method:
     """Accelerated dual ascent with exact local solves (Scaman et al. 2017, arXiv:1702.08704).
 
     Its hyper-parameters come from ``ssda_hyper``; its local cost is counted in Newton steps.
@@ -259,7 +259,7 @@ def ssda(*, max_newton_steps: int = 32) -> Method:
 
 
 def ssda_hyper(
-    strong_convexity: Array | float, smoothness: Array | float, spectrum: GossipSpectrum
+    strong_convexity: Scalar, smoothness: Scalar, spectrum: GossipSpectrum
 ) -> DualSGDHyper:
     """The accelerated dual step sizes; exact solves are always local work enough."""
     constants = dual_constants(strong_convexity, smoothness, spectrum)

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxlab.core.checks import check_value, is_concrete
 from jaxlab.core.trees import tree_combine
-from jaxlab.core.types import Method
+from jaxlab.core.types import Method, Scalar
 
 __all__ = [
     "AGDHyper",
@@ -94,7 +94,7 @@ class Oracle(NamedTuple):
     data: PyTree = None
 
 
-def query_point(x: PyTree, z: PyTree, rate: Array | float) -> PyTree:
+def query_point(x: PyTree, z: PyTree, rate: Scalar) -> PyTree:
     """``(x + q z) / (1 + q)``, where the gradient is asked.
 
     Example:
@@ -116,7 +116,7 @@ def accelerated_update(
     return x, tree_combine((1 - rate, rate, -step / rate), z, query, gradient)
 
 
-def agd_hyper(strong_convexity: Array | float, smoothness: Array | float) -> AGDHyper:
+def agd_hyper(strong_convexity: Scalar, smoothness: Scalar) -> AGDHyper:
     """The theory's hyper-parameters for a strongly convex and smooth function.
 
     Args:
@@ -168,7 +168,7 @@ def inexact_agd(gradient_fn: Callable[[Any, Any, Array], Any]) -> Method:
     return Method(init, step)
 
 
-def energy_factor(rate: Array | float) -> Float[Array, ""]:
+def energy_factor(rate: Scalar) -> Float[Array, ""]:
     r"""The factor :math:`\rho = (1 - q)/(1 - q/2)` per step under bounded errors [derived].
 
     :math:`V_K \le \rho^K V_0 + 2\delta^2/\mu` when every error has norm at most ``delta``.
@@ -176,7 +176,7 @@ def energy_factor(rate: Array | float) -> Float[Array, ""]:
     return jnp.asarray((1 - rate) / (1 - rate / 2), dtype=float)
 
 
-def energy_floor(error_norm: Array | float, strong_convexity: Array | float) -> Float[Array, ""]:
+def energy_floor(error_norm: Scalar, strong_convexity: Scalar) -> Float[Array, ""]:
     r""":math:`2\delta^2/\mu`, where the energy of ``energy_factor`` ends at the latest."""
     return jnp.asarray(2 * error_norm**2 / strong_convexity, dtype=float)
 
@@ -207,7 +207,7 @@ def reproducible_agd(gradient_fn: Callable[[Any, Any, Array], Any]) -> Method:
 
 
 def reproducible_hyper(
-    smoothness: Array | float, radius: Array | float, accuracy: Array | float
+    smoothness: Scalar, radius: Scalar, accuracy: Scalar
 ) -> tuple[Float[Array, ""], AGDHyper]:
     """The ridge ``r = accuracy / radius**2`` and the step sizes of the regularised function.
 

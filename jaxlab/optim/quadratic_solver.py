@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxlab.core.types import Scalar
 from jaxlab.optim.dual_sgd import LocalSolver
 from jaxlab.problems.consensus import Consensus
 from jaxlab.problems.quadratic import Quadratic
@@ -39,7 +40,7 @@ class DiagonalQuadratic(NamedTuple):
     num_local_steps: Float[Array, "*agents"]
 
 
-def diagonalize(quadratics: Quadratic, num_local_steps: Array | float | int) -> DiagonalQuadratic:
+def diagonalize(quadratics: Quadratic, num_local_steps: Scalar | int) -> DiagonalQuadratic:
     """The data for ``quadratic_solver``.
 
     Args:

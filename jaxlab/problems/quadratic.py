@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count
-from jaxlab.core.types import Method
+from jaxlab.core.types import Method, Scalar
 
 __all__ = [
     "Quadratic",
@@ -71,8 +71,8 @@ def random_quadratics(
     *,
     num_agents: int,
     dim: int,
-    strong_convexity: Array | float,
-    smoothness: Array | float,
+    strong_convexity: Scalar,
+    smoothness: Scalar,
 ) -> Quadratic:
     """Quadratics in random directions whose spectra all reach both constants.
 

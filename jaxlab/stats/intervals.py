@@ -8,6 +8,7 @@ import scipy.stats
 from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_finite, check_value
+from jaxlab.core.types import Scalar
 
 __all__ = ["ExponentFit", "clopper_pearson", "empirical_bernstein", "fit_exponent"]
 
@@ -27,7 +28,7 @@ class ExponentFit(NamedTuple):
 
 
 def empirical_bernstein(
-    values: Float[Array, " samples"], value_range: Array | float, error: Array | float
+    values: Float[Array, " samples"], value_range: Scalar, error: Scalar
 ) -> Float[Array, ""]:
     """How far the mean of independent bounded samples can be above their expectation.
 
