@@ -7,6 +7,16 @@ not, so that the command line answers at once.
 import importlib
 import os
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxlab import claims as claims
+    from jaxlab import core as core
+    from jaxlab import data as data
+    from jaxlab import experiment as experiment
+    from jaxlab import optim as optim
+    from jaxlab import problems as problems
+    from jaxlab import stats as stats
 
 __version__ = "0.1.0"
 

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +28,7 @@ class CommonArgs:
     smoke: bool = False
     """A small version that ends in seconds; its verdict says little."""
     out: Path | None = None
-    """The folder to write; results/<name of the experiment> if not given. An earlier run's files
-    in it are replaced."""
+    """The folder to write, results/SLUG if not given; an earlier run's files are replaced."""
     resume: bool = False
     """Go on with an interrupted run in the same folder, of the same flags."""
     progress: bool = True
@@ -55,7 +56,8 @@ def parse_args(args_type: type, argv: Sequence[str], *, prog: str, description: 
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(args_type, args=argv, prog=prog, description=description)
+            described = textwrap.fill(description, shutil.get_terminal_size().columns)
+            return tyro.cli(args_type, args=argv, prog=prog, description=described)
     except SystemExit as stop:
         if not stop.code:
             raise

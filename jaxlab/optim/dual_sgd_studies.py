@@ -94,7 +94,7 @@ def _draw_block(key: Array, conditions: Float[Array, " cases"]) -> Quadratic:
 def quadratic_problem(
     quadratics: Quadratic,
     gossip: Float[Array, "agents agents"],
-    num_local_steps: Scalar | int,
+    num_local_steps: Scalar,
 ) -> tuple[Consensus, Float[Array, " dim"]]:
     """One case for ``quadratic_method``, scaled to an optimum of norm 1 so that errors compare.
 

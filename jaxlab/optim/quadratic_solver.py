@@ -40,7 +40,7 @@ class DiagonalQuadratic(NamedTuple):
     num_local_steps: Float[Array, "*agents"]
 
 
-def diagonalize(quadratics: Quadratic, num_local_steps: Scalar | int) -> DiagonalQuadratic:
+def diagonalize(quadratics: Quadratic, num_local_steps: Scalar) -> DiagonalQuadratic:
     """The data for ``quadratic_solver``.
 
     Args:
