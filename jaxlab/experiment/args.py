@@ -3,8 +3,6 @@
 import contextlib
 import io
 import re
-import shutil
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +54,7 @@ def parse_args(args_type: type, argv: Sequence[str], *, prog: str, description: 
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            described = textwrap.fill(description, shutil.get_terminal_size().columns)
-            return tyro.cli(args_type, args=argv, prog=prog, description=described)
+            return tyro.cli(args_type, args=argv, prog=prog, description=description)
     except SystemExit as stop:
         if not stop.code:
             raise

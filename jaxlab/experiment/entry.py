@@ -55,8 +55,8 @@ def main(
     words = list(sys.argv[1:] if argv is None else argv)
     prog = prog or f"python {sys.argv[0]}"
     try:
-        title = find_paper(experiment.slug).title
-        args = parse_args(experiment.args, words, prog=prog, description=title)
+        summary = find_paper(experiment.slug).summary
+        args = parse_args(experiment.args, words, prog=prog, description=summary)
         _execute(experiment, args)
     except KeyboardInterrupt:
         again = words if "--resume" in words else [*words, "--resume"]
