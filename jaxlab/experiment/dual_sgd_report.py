@@ -30,9 +30,8 @@ def judge(rows: list[Row]) -> Report:
         criteria.append(Criterion(f"exponent of {label}", slope, 0.4, 0.6, shape=True))
     ratio = max(row.value for row in select(rows, metric="deviation_over_bound"))
     criteria.append(Criterion("deviation of two biased runs / its bound", ratio, at_most=1.0))
-    return Report(
-        criteria + _stability_criteria(rows), _notes(rows), [_race_table(rows), _slopes(rows)]
-    )
+    tables = [*(_race_table(rows, *place) for place in _places(rows)), _slopes(rows)]
+    return Report(criteria + _stability_criteria(rows), _notes(rows), tables)
 
 
 def scaling(rows: list[Row], method: str, metric: str) -> tuple[Any, Any, ExponentFit]:
@@ -143,23 +142,23 @@ def _enough(rows: list[Row]) -> float:
     return max(row.step for row in select(rows, metric="stochastic_floor"))
 
 
-def _race_table(rows: list[Row]) -> ReportTable:
+def _race_table(rows: list[Row], dataset: str, graph: str) -> ReportTable:
+    where = {"dataset": dataset, "graph": graph}
+    found = select(rows, metric="communications", **where)
     lines = []
-    for dataset, graph in _places(rows):
-        where = {"dataset": dataset, "graph": graph}
-        found = select(rows, metric="communications", **where)
-        for method in dict.fromkeys(row.method for row in found):
-            cells = {m: _median(rows, metric=m, method=method, **where) for m in _SHOWN}
-            exact = method == "SSDA"
-            lines.append((
-                dataset, graph, method,
-                _count(cells["communications"]),
-                "exact solves" if exact else _count(cells["gradients"]),
-                "-" if exact else f"{cells['step_size_times_smoothness']:g}",
-                f"{cells['final_error']:.1e}",
-            ))  # fmt: skip
-    columns = ("table", "graph", "method", "rounds", "gradients", "step x L", "last error")
-    return ReportTable("Until the mean squared distance is below 1e-10", columns, lines)
+    for method in dict.fromkeys(row.method for row in found):
+        cells = {m: _median(rows, metric=m, method=method, **where) for m in _SHOWN}
+        exact = method == "SSDA"
+        lines.append((
+            method,
+            _count(cells["communications"]),
+            "exact solves" if exact else _count(cells["gradients"]),
+            "-" if exact else f"{cells['step_size_times_smoothness']:g}",
+            f"{cells['final_error']:.1e}",
+        ))  # fmt: skip
+    columns = ("method", "rounds", "gradients", "step x L", "last error")
+    title = f"{dataset}, {graph}: until the mean squared distance is below 1e-10"
+    return ReportTable(title, columns, lines)
 
 
 _SHOWN = ("communications", "gradients", "step_size_times_smoothness", "final_error")
@@ -207,7 +206,7 @@ def _draw_race(rows: list[Row], axes: Any) -> None:
             axes.semilogy(
                 [row.step for row in curve], [row.value for row in curve], color=colour,
                 linestyle="-" if server else "--", label=method if server else None,
-                linewidth=1.2 if method == "SSDA" else None,  # it lies on top of accelerated
+                linewidth=1.2 if method in ("SSDA", "Scaffnew") else None,  # on top of others
             )  # fmt: skip
     axes.axhline(1e-10, color="black", linewidth=1, linestyle=":")
     axes.set(
@@ -234,7 +233,7 @@ def _draw_cost(rows: list[Row], axes: Any) -> None:
             server = graph == "complete"
             if method == "SSDA":  # exact solves have no count of gradients
                 dashes = "-" if server else "--"
-                axes.axvline(rounds, color=style["color"], linestyle=dashes, linewidth=1.2)
+                axes.axvline(rounds, 0, 0.7, color=style["color"], linestyle=dashes, linewidth=1.2)
                 continue
             face = style["color"] if server else "white"
             axes.loglog(
@@ -246,7 +245,7 @@ def _draw_cost(rows: list[Row], axes: Any) -> None:
     low, high = axes.get_ylim()
     axes.set(
         xlabel="communication rounds", ylabel="gradients per agent",
-        ylim=(low / 1.5, high * (high / low) ** 0.35),
+        ylim=(low / 1.5, high * (high / low) ** 0.4),
         title="(b) cost of reaching 1e-10: server filled, graph hollow",
     )  # fmt: skip
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -282,19 +281,19 @@ def _draw_stability(rows: list[Row], axes: Any) -> None:
             found = select(radius, method=method, metric=metric)
             works = sorted({row.step for row in found})
             middle = [_median(found, step=work) for work in works]
-            axes.semilogx(
-                works, middle, color=method_style(method)["color"], linestyle=linestyle,
-                label=f"{method}, κ = {metric.split('_')[-1]}",
-            )  # fmt: skip
+            axes.semilogx(works, middle, color=method_style(method)["color"], linestyle=linestyle)
+        axes.plot([], [], color=method_style(method)["color"], label=method)
+    for metric, linestyle in zip(metrics, (":", "--", "-"), strict=True):
+        axes.plot([], [], color="black", linestyle=linestyle, label=f"κ = {metric.split('_')[-1]}")
     low, high = min(row.value for row in radius), max(row.value for row in radius)
-    bottom, top = low - 0.3 * (high - low), high + 0.4 * (high - low)
+    bottom, top = low - 0.3 * (high - low), high + 0.45 * (high - low)
     axes.axhspan(1.0, top, color=PALETTE["vermilion"], alpha=0.12, label="diverges")
-    axes.axvline(1.5, color="black", linewidth=1.2, linestyle=":", label="K η μ = 1.5")
+    axes.axvline(1.5, 0, 0.7, color=PALETTE["grey"], linestyle="-.", label="K η μ = 1.5")
     for row in select(rows, metric="stochastic_diverged", method="accelerated"):
         mark, colour = ("x", "vermilion") if row.value else ("o", "green")
         axes.plot(row.step, bottom + 0.1 * (high - low), mark, color=PALETTE[colour])
-    axes.plot([], [], "x", color=PALETTE["vermilion"], label="batch 8: diverged")
-    axes.plot([], [], "o", color=PALETTE["green"], label="batch 8: bounded")
+    axes.plot([], [], "x", color=PALETTE["vermilion"], label="batch 8, diverged")
+    axes.plot([], [], "o", color=PALETTE["green"], label="batch 8, bounded")
     axes.set(
         xlabel="local work K η μ", ylabel="spectral radius of a round", ylim=(bottom, top),
         title="(d) too little local work breaks acceleration",

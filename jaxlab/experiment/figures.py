@@ -34,10 +34,10 @@ _METHODS = {
 }
 
 _STYLE: dict[Any, Any] = {
-    "font.size": 13,
-    "axes.titlesize": 14,
-    "axes.labelsize": 13,
-    "legend.fontsize": 11,
+    "font.size": 15,
+    "axes.titlesize": 16,
+    "axes.labelsize": 15,
+    "legend.fontsize": 13.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
