@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("jaxlab")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled programs between runs."""
-    if config.cache is not None:
+    if getattr(config, "cache", None) is not None:  # not with -p no:cacheprovider
         # JAX does not write entries whole, so that every worker has a folder of its own.
         folder = config.cache.mkdir("jax") / os.environ.get("PYTEST_XDIST_WORKER", "main")
         jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -72,10 +72,16 @@ def papers_table() -> str:
     """One row per paper."""
     columns = ("paper", "title", "family", "evidence", "claims", "what you get")
     rows = [
-        (f"[`{p.slug}`](docs/papers/{p.slug}.md)", f"{p.title} ({p.source})", f"`jaxlab.{p.family}`",
-         p.evidence, str(p.claims), p.summary)
-        for p in papers()
-    ]  # fmt: skip
+        (
+            f"[`{paper.slug}`](docs/papers/{paper.slug}.md)",
+            f"{paper.title} ({paper.source})",
+            f"`jaxlab.{paper.family}`",
+            paper.evidence,
+            str(paper.claims),
+            paper.summary,
+        )
+        for paper in papers()
+    ]
     return table(columns, rows)
 
 

@@ -4,8 +4,8 @@ Run from the repository's root, with runs of different first seeds; the first on
 
     python docs/tools/reference.py SLUG results/*/summary.json
 
-A band is the range over the runs, widened by 5% of its largest value at both ends. Runs with
-``--smoke`` get bands of their own, which a test holds the smoke run to.
+A band is the range over the runs, widened at both ends by half of it and by 1% of the largest
+value. Runs with ``--smoke`` get bands of their own, which a test holds the smoke run to.
 """
 
 import json
@@ -13,15 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-WIDER = 0.05
-
 
 def bands(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per criterion."""
     rows = []
     for index, first in enumerate(summaries[0]["criteria"]):
         values = [summary["criteria"][index]["measured"] for summary in summaries]
-        slack = WIDER * max(abs(value) for value in values)
+        spread = max(values) - min(values)
+        slack = spread / 2 + 0.01 * max(abs(value) for value in values)
         rows.append(
             {
                 "name": first["name"],

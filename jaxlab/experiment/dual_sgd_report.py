@@ -13,6 +13,7 @@ from jaxlab.stats.intervals import ExponentFit, fit_exponent
 __all__ = ["DUAL_METHODS", "draw", "judge", "scaling"]
 
 DUAL_METHODS = ("accelerated", "plain", "plain, few steps", "SSDA")
+"""The contenders that take dual steps, which must reach the accuracy."""
 SCALINGS = (
     ("accelerated", "rounds_by_kappa", "rounds, κ of the losses"),
     ("accelerated", "rounds_by_chi", "rounds, χ of the ring"),

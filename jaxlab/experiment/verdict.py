@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 __all__ = ["Criterion", "Report", "ReportTable", "Verdict", "summarize", "verdict"]
 
 Verdict = Literal["reproduced", "shape only", "not reproduced"]
+"""What an experiment comes to; ``verdict`` decides it."""
 
 
 class Criterion(NamedTuple):

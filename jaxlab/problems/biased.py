@@ -80,8 +80,10 @@ FAMILIES = {
     "logistic": make_family(objectives.draw_logistic),
     "huber": make_family(objectives.draw_huber),
 }
+"""Models of ``Biased`` instances by the kind of their objective."""
 
 BOUNDARY = {
     "condition number 1": lambda *, dim, steps: corner(dim=dim, steps=steps, error=1.0),
     "no error": lambda *, dim, steps: corner(dim=dim, steps=steps, error=0.0),
 }
+"""Instances that the families reach with probability 0."""

@@ -1,6 +1,7 @@
 import json
 import random
 import signal
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jaxlab.optim import dual_sgd_studies as studies
 from jaxlab.problems import consensus
 from jaxlab.problems.quadratic import Quadratic, quadratic_gradient
 
+ROOT = Path(__file__).parents[2]
 SMOKE = ("--smoke", "--seeds", 2, "--agents", 6, "--no-progress")
 
 
@@ -36,6 +38,15 @@ def check_verdict(out, printed):
     assert held["stochastic runs bounded at K η μ = 1.5"]
     assert held["stochastic runs diverged at K η μ = 0.15"]
     assert held["dual runs that miss an error of 1e-10"]
+
+
+def check_reference(out):
+    """The smoke run stays within the bands that stand beside the paper's page."""
+    summary = json.loads((out / "summary.json").read_text())
+    reference = json.loads((ROOT / "docs/papers/dual_sgd_reference.json").read_text())["smoke"]
+    for row, criterion in zip(reference, summary["criteria"], strict=True):
+        assert row["name"] == criterion["name"]
+        assert row["low"] <= criterion["measured"] <= row["high"], criterion
 
 
 def check_redrawing(out, folder):
@@ -63,6 +74,7 @@ def test_smoke_run(program, tmp_path, seed):
     done = program.run("-m", "jaxlab.cli", "run", "dual_sgd", *SMOKE, "--out", out)
     assert done.returncode == 0, done.stderr
     check_verdict(out, done.stdout)
+    check_reference(out)
     check_redrawing(out, tmp_path / "redrawn")
     count = random.Random(seed).randrange(5, 40)
     check_same_after_kill(program, out, tmp_path / "killed", count)
