@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxlab.core import run
