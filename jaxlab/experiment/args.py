@@ -24,7 +24,7 @@ class CommonArgs:
     seeds: int = 4
     """How many independent repetitions, for medians and confidence intervals."""
     smoke: bool = False
-    """A small version that ends in seconds; its verdict says little."""
+    """A small version that ends within a minute; its verdict says little."""
     out: Path | None = None
     """The folder to write, results/SLUG if not given; an earlier run's files are replaced."""
     resume: bool = False
