@@ -310,7 +310,7 @@ CLAIMS = (
         sizes={
             "dim": st.sampled_from([1, 3]),
             "local_steps": st.sampled_from([1, 10]),
-            "chains": st.just(4000),
+            "chains": st.just(500),
         },
         typical={"dim": 1, "local_steps": 10, "chains": 4000},
         stochastic=True,
@@ -331,7 +331,7 @@ CLAIMS = (
         sizes={
             "dim": st.just(2),
             "local_steps": st.sampled_from([1, 10]),
-            "chains": st.just(4000),
+            "chains": st.just(500),
         },
         typical={"dim": 2, "local_steps": 10, "chains": 4000},
         stochastic=True,

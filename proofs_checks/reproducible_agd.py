@@ -163,7 +163,7 @@ CLAIMS = (
         sizes={
             "dim": st.sampled_from([1, 3]),
             "steps": st.sampled_from([1, 30]),
-            "chains": st.just(2000),
+            "chains": st.just(500),
         },
         typical={"dim": 2, "steps": 30, "chains": 2000},
         stochastic=True,

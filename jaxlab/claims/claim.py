@@ -136,8 +136,8 @@ class Claim:
         tightness: Whether equality is reached on some instance.
         expected: ``"refuted"`` for a statement of a paper that is false and kept as a finding.
         rungs: The rungs that apply.
-        samples: The number of instances of the sample rung, if instances are expensive.
-        restarts: The number of restarts of the attack, likewise.
+        samples: The largest number of instances per family, where they are expensive.
+        restarts: The largest number of restarts of the attack, likewise.
     """
 
     name: str

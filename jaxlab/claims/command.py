@@ -21,10 +21,11 @@ from jaxlab.core.registry import find_paper, papers
 __all__ = ["EFFORTS", "claims_of", "replay_main", "verify_main"]
 
 EFFORTS = {
-    "quick": Effort(examples=6, samples=1000, restarts=8, steps=100),
+    "quick": Effort(examples=6, samples=1000, restarts=8, steps=60, shrink=False),
     "standard": Effort(examples=20, samples=10_000, restarts=64, steps=300),
     "deep": Effort(examples=100, samples=100_000, restarts=256, steps=1000),
 }
+"""What ``--effort`` means; the test suite climbs with ``"quick"``."""
 
 
 @dataclasses.dataclass(frozen=True)

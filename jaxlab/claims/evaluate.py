@@ -1,15 +1,18 @@
 """From an instance to a margin, compiled once per family and sizes."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxlab.claims.claim import Claim, Comparison, Expectation
 from jaxlab.claims.families import accepted, draw, from_unconstrained
+from jaxlab.claims.outside import trace_outside
 from jaxlab.core.types import Scalar
 from jaxlab.stats.intervals import empirical_bernstein
 
@@ -26,9 +29,9 @@ class Evaluation(NamedTuple):
         slack: Of the assumptions.
     """
 
-    margin: Float[Array, ""]
-    estimate: Float[Array, ""]
-    slack: Float[Array, ""]
+    margin: Array | np.ndarray
+    estimate: Array | np.ndarray
+    slack: Array | np.ndarray
 
 
 @contextlib.contextmanager
@@ -67,8 +70,14 @@ def evaluate(
     return Evaluation(margin, estimate, slack)
 
 
+@functools.lru_cache(maxsize=64)
+def _drawer(family: Callable[..., Any], sizes: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    """The compiled batch of draws, which all claims on a family share."""
+    return jax.jit(jax.vmap(lambda key: draw(family, key, dict(sizes))))
+
+
 class Evaluator:
-    """The compiled evaluations of one claim.
+    """The compiled and the traced evaluations of one claim.
 
     Numbers that mutants change are traced, so that a claim and its mutants share programs.
     """
@@ -77,43 +86,78 @@ class Evaluator:
         self.claim = claim
         self._programs: dict[Any, Callable[..., Any]] = {}
 
+    def draw_batch(self, name: str, keys: Array) -> Any:
+        """Instances of a family at the typical sizes, stacked."""
+        family = self.claim.families[name]
+        sizes = accepted(family, self.claim.typical)
+        return _drawer(family, tuple(sorted(sizes.items())))(keys)
+
     def program(
         self,
         name: str,
         make: Callable[[Callable[..., Evaluation]], Callable[..., Any]],
-        sizes: Mapping[str, Any],
         variant: Mapping[str, Any],
     ) -> Callable[..., Any]:
-        """The compiled program ``make`` builds from ``(instance, key, error, numbers) -> ...``.
+        """The compiled program that ``make`` builds at the typical sizes.
 
-        Call it with the traced numbers of ``self.numbers(variant)`` as first argument.
+        ``make`` is given ``(instance, key, error, numbers) -> Evaluation``, where ``numbers`` are
+        those of ``self.numbers(variant)``.
         """
-        fixed = {k: v for k, v in variant.items() if k not in self.claim.numbers()}
-        mark = (name, tuple(sorted(sizes.items())), tuple(sorted(fixed.items(), key=str)))
+        mark = ("compiled", name, *self._mark(self.claim.typical, variant))
         if mark not in self._programs:
-
-            def one(instance: Any, key: Array, error: Any, numbers: dict) -> Evaluation:
-                return evaluate(self.claim, instance, key, error, sizes, {**fixed, **numbers})
-
-            self._programs[mark] = jax.jit(make(one))
+            self._programs[mark] = jax.jit(make(self._judge(self.claim.typical, variant)))
         return self._programs[mark]
 
-    def draw(self, name: str, sizes: Mapping[str, Any]) -> Callable[[Array], Any]:
-        """The compiled generator of a family's instances."""
-        mark = ("draw", name, tuple(sorted(sizes.items())))
+    def outside(
+        self,
+        instance: Any,
+        key: Array,
+        error: float,
+        sizes: Mapping[str, Any],
+        variant: Mapping[str, Any],
+    ) -> Evaluation:
+        """The evaluation by NumPy, which costs a trace per shape and no compilation."""
+        structure = jax.tree.structure(instance)
+        shapes = tuple((np.shape(x), x.dtype) for x in jax.tree.leaves(instance))
+        mark = ("traced", structure, shapes, *self._mark(sizes, variant))
+        args = (instance, key, error, self.numbers(variant))
         if mark not in self._programs:
-            family, fixed = self.claim.families[name], dict(sizes)
-            self._programs[mark] = jax.jit(lambda key: draw(family, key, fixed))
-        return self._programs[mark]
+            self._programs[mark] = trace_outside(self._judge(sizes, variant), *args)
+        return self._programs[mark](*args)
 
-    def rebuild(self, name: str) -> Callable[[Mapping[str, Array], Array], Any]:
-        """The compiled map from unconstrained numbers to an instance, at the typical sizes."""
+    def draw_outside(self, name: str, sizes: Mapping[str, Any], key: Array) -> Any:
+        """An instance of a family, drawn by NumPy."""
+        family = self.claim.families[name]
+        mark = ("drawn", name, tuple(sorted(accepted(family, sizes).items())))
+        if mark not in self._programs:
+            self._programs[mark] = trace_outside(lambda key: draw(family, key, sizes), key)
+        return self._programs[mark](key)
+
+    def rebuild(self, name: str, numbers: Mapping[str, Array], key: Array) -> Any:
+        """The instance of unconstrained numbers at the typical sizes."""
         model, sizes = self.claim.families[name], self.claim.typical
-        return jax.jit(lambda numbers, key: from_unconstrained(model, numbers, key, sizes))
+        return from_unconstrained(model, numbers, key, sizes)
 
     def numbers(self, variant: Mapping[str, Any]) -> dict[str, float]:
         """The values of the traced numbers in a variant."""
         return {name: variant.get(name, value) for name, value in self.claim.numbers().items()}
+
+    def _fixed(self, variant: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in variant.items() if k not in self.claim.numbers()}
+
+    def _mark(self, sizes: Mapping[str, Any], variant: Mapping[str, Any]) -> tuple:
+        fixed = self._fixed(variant)
+        return tuple(sorted(sizes.items())), tuple(sorted(fixed.items(), key=str))
+
+    def _judge(
+        self, sizes: Mapping[str, Any], variant: Mapping[str, Any]
+    ) -> Callable[..., Evaluation]:
+        fixed = self._fixed(variant)
+
+        def one(instance: Any, key: Array, error: Any, numbers: dict) -> Evaluation:
+            return evaluate(self.claim, instance, key, error, sizes, {**fixed, **numbers})
+
+        return one
 
 
 def _slack(slack: Any) -> Any:

@@ -8,11 +8,40 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
-__all__ = ["ARITHMETIC", "SEVERAL", "SHAPED", "NoOutsideRuleError"]
+__all__ = ["ARITHMETIC", "SEVERAL", "SHAPED", "NoOutsideRuleError", "threefry_bits"]
 
 
 class NoOutsideRuleError(LookupError):
     """A primitive has no rule here, so the program cannot be recomputed outside JAX."""
+
+
+def threefry_bits(first: int, second: int, shape: tuple[int, ...], width: int) -> np.ndarray:
+    """Random bits of a threefry2x32 key (Salmon et al. 2011), counted as JAX counts them.
+
+    Example:
+        >>> key = jax.random.key(7)
+        >>> drawn = threefry_bits(*jax.random.key_data(key).tolist(), (3,), 32)
+        >>> (drawn == jax.random.bits(key, (3,), "uint32")).all().item()
+        True
+    """
+    count = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    x = [(count >> np.uint64(32)).astype(np.uint32), count.astype(np.uint32)]
+    keys = [np.uint32(word) for word in (first, second, first ^ second ^ 0x1BD11BDA)]
+    rotations = ((13, 15, 26, 6), (17, 29, 16, 24))
+    with np.errstate(over="ignore"):
+        x = [x[0] + keys[0], x[1] + keys[1]]
+        for block in range(5):
+            for turn in rotations[block % 2]:
+                x[0] = x[0] + x[1]
+                turned = (x[1] << np.uint32(turn)) | (x[1] >> np.uint32(32 - turn))
+                x[1] = x[0] ^ turned
+            x[0] = x[0] + keys[(block + 1) % 3]
+            x[1] = x[1] + keys[(block + 2) % 3] + np.uint32(block + 1)
+    if width == 64:
+        bits = (x[0].astype(np.uint64) << np.uint64(32)) | x[1].astype(np.uint64)
+    else:
+        bits = (x[0] ^ x[1]).astype(f"uint{width}")
+    return bits.reshape(shape)
 
 
 def _broadcast(args: list[Any], params: dict[str, Any]) -> Any:
@@ -155,6 +184,7 @@ SEVERAL: dict[str, Callable[[list[Any], dict[str, Any]], list[Any]]] = {
     "optimization_barrier": lambda args, params: args,
     "check": lambda args, params: [],  # a run-time value check that was not switched on
 }
+"""Primitives with several results: ``(args, params) -> results``."""
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide,
@@ -177,6 +207,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "stop_gradient": lambda x: x, "copy": lambda x: x, "copy_p": lambda x: x, "real": np.real,
     "imag": np.imag,
 }  # fmt: skip
+"""Elementwise primitives: ``(*args) -> result``."""
 
 SHAPED: dict[str, Callable[[list[Any], dict[str, Any]], Any]] = {
     "broadcast_in_dim": _broadcast,
@@ -232,3 +263,4 @@ SHAPED: dict[str, Callable[[list[Any], dict[str, Any]], Any]] = {
     "triangular_solve": _triangular_solve,
     "cholesky": lambda args, params: _over_batch(_cholesky)(np.tril(args[0]))[0],
 }
+"""Primitives with parameters and one result: ``(args, params) -> result``."""

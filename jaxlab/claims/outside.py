@@ -14,10 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from jaxlab.claims.numpy_rules import ARITHMETIC, SEVERAL, SHAPED, NoOutsideRuleError
+from jaxlab.claims.numpy_rules import (
+    ARITHMETIC,
+    SEVERAL,
+    SHAPED,
+    NoOutsideRuleError,
+    threefry_bits,
+)
 
-__all__ = ["NoOutsideRuleError", "evaluate_outside"]
+__all__ = ["NoOutsideRuleError", "evaluate_outside", "trace_outside"]
 
 
 def evaluate_outside(function: Callable[..., Any], *args: Any) -> Any:
@@ -34,11 +41,28 @@ def evaluate_outside(function: Callable[..., Any], *args: Any) -> Any:
         >>> float(evaluate_outside(lambda x: jnp.exp(x).sum(), np.zeros(3, np.float32)))
         3.0
     """
+    return trace_outside(function, *args)(*args)
+
+
+def trace_outside(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """Trace once, to compute many times without a compiler.
+
+    Returns:
+        A function of arguments that look like ``args``.
+    """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*args)
-    flat = [_to_numpy(leaf) for leaf in jax.tree.leaves(args)]
-    with np.errstate(all="ignore"):
-        out = _run(closed, flat)
-    return jax.tree.unflatten(jax.tree.structure(shape), out)
+    # What no output needs (keys of deterministic gradients, say) is most of some programs.
+    used = [True] * len(closed.jaxpr.outvars)
+    jaxpr, _ = dce_jaxpr(closed.jaxpr, used, instantiate=True)
+    closed = jex.ClosedJaxpr(jaxpr, closed.consts)
+    structure = jax.tree.structure(shape)
+
+    def compute(*args: Any) -> Any:
+        flat = [_to_numpy(leaf) for leaf in jax.tree.leaves(args)]
+        with np.errstate(all="ignore"):
+            return jax.tree.unflatten(structure, _run(closed, flat))
+
+    return compute
 
 
 def _is_key(value: Any) -> bool:
@@ -91,6 +115,16 @@ def _apply(equation: Any, args: list[Any]) -> list[Any]:
         np.asarray(value, dtype=variable.aval.dtype)
         for value, variable in zip(out, equation.outvars, strict=True)
     ]
+
+
+def _random_bits(args: list[Any], params: dict[str, Any]) -> list[Any]:
+    """JAX's default generator; keys of another kind stay with JAX."""
+    keys, width, shape = args[0], params["bit_width"], params["shape"]
+    if str(jax.random.key_impl(keys)) != "threefry2x32":
+        raise NoOutsideRuleError("no rule outside JAX for keys other than threefry2x32")
+    words = np.asarray(jax.random.key_data(keys)).reshape(-1, 2).tolist()
+    bits = [threefry_bits(first, second, shape, width) for first, second in words]
+    return [np.stack(bits).reshape((*keys.shape, *shape))]
 
 
 @functools.lru_cache(maxsize=256)
@@ -170,13 +204,14 @@ _CONTROL: dict[str, Callable[[list[Any], dict[str, Any]], list[Any]]] = {
     "cond": _cond,
     "custom_linear_solve": _linear_solve,
     "platform_index": _platform_index,
+    "random_bits": _random_bits,
 }  # fmt: skip
 
 _COMPOSITE = frozenset(["linear_solve", "vprim"])
 
 _MOVED_BY_JAX = frozenset(
     ["gather", "scatter", "scatter-add", "scatter_add", "dynamic_slice", "dynamic_update_slice",
-     "sort", "bitcast_convert_type", "threefry2x32", "random_bits", "random_wrap", "random_unwrap",
+     "sort", "bitcast_convert_type", "threefry2x32", "random_wrap", "random_unwrap",
      "random_seed", "random_fold_in", "random_split", "random_clone",
      "lu_pivots_to_permutation", "population_count", "clz"]
 )  # fmt: skip

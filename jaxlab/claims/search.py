@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.evaluate import Evaluation, Evaluator
-from jaxlab.claims.families import accepted, draw, from_unconstrained, is_model, unconstrained
+from jaxlab.claims.families import accepted, from_unconstrained, is_model, unconstrained
 from jaxlab.claims.verdict import Candidate
 
 __all__ = ["Effort", "Findings", "attack", "explore", "sample", "tolerance_of"]
@@ -28,12 +28,14 @@ class Effort(NamedTuple):
         samples: Instances per family of ``sample``.
         restarts: Descents per family of ``attack``.
         steps: Adam steps of each descent.
+        shrink: Whether Hypothesis makes its counterexample small.
     """
 
     examples: int = 30
     samples: int = 10_000
     restarts: int = 64
     steps: int = 300
+    shrink: bool = True
 
 
 class Findings(NamedTuple):
@@ -77,7 +79,10 @@ class _Stop(Exception):  # noqa: N818 - control flow for Hypothesis, not an erro
 def explore(
     claim: Claim, evaluator: Evaluator, variant: Mapping[str, Any], effort: Effort, seed: int
 ) -> Findings:
-    """Let Hypothesis draw and shrink sizes and seeds, after every boundary instance was tried."""
+    """Let Hypothesis draw and shrink sizes and seeds, after every boundary instance was tried.
+
+    Examples are computed outside JAX: many shapes are tried, and none is worth a compilation.
+    """
     state = _Tally(claim)
     sources = {**claim.boundary, **claim.families}
 
@@ -87,10 +92,9 @@ def explore(
         if name in claim.boundary:
             instance = family(**accepted(family, sizes))
         else:
-            instance = evaluator.draw(name, sizes)(key_instance)
-        program = evaluator.program("one", lambda one: one, sizes, variant)
+            instance = evaluator.draw_outside(name, sizes, key_instance)
         error = claim.error / (effort.examples + len(sources))
-        seen = program(instance, key_claim, error, evaluator.numbers(variant))
+        seen = evaluator.outside(instance, key_claim, error, sizes, variant)
         example = _Tally(claim)
         example.take(name, sizes, instance, key_claim, seen)
         state.absorb(example)
@@ -107,7 +111,7 @@ def explore(
         print_blob=False,
         verbosity=hypothesis.Verbosity.quiet,
         suppress_health_check=_SLOW_IS_FINE,
-        phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+        phases=[hypothesis.Phase.generate, *[hypothesis.Phase.shrink] * effort.shrink],
     )
     @hypothesis.given(st.sampled_from(sorted(sources)), sizes_strategy, st.integers(0, 2**16))
     def search(name: str, sizes: Mapping[str, Any], instance_seed: int) -> None:
@@ -127,12 +131,13 @@ def sample(
 ) -> Findings:
     """Evaluate many random instances of each family in one compiled call."""
     state = _Tally(claim)
-    num_samples = claim.samples or effort.samples
+    num_samples = _at_most(effort.samples, claim.samples)
     error = claim.error / (num_samples * len(claim.families))
     for index, name in enumerate(claim.families):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), index), num_samples)
-        seen = _sampled(claim, evaluator, name, variant)(keys, error, evaluator.numbers(variant))
-        state.take_batch(name, keys, jax.device_get(seen), evaluator)
+        batch = _drawn(evaluator, name, keys)
+        seen = _judged(evaluator, name, variant, error, batch)
+        state.take_batch(name, batch, seen)
     return state.findings()
 
 
@@ -141,13 +146,13 @@ def attack(
 ) -> Findings:
     """Descend on the margin over the unconstrained space of each NumPyro family.
 
-    Half of the restarts begin at the worst of as many random instances as ``sample`` would draw in
-    a tenth of its effort, half anywhere. What is found for a stochastic claim is judged again with
-    a fresh key, since a descent with fixed keys fits their noise.
+    Half of the restarts begin at the worst of as many random instances as ``sample`` draws, half
+    anywhere. What is found is judged outside JAX, for a stochastic claim with a fresh key, since a
+    descent with fixed keys fits their noise.
     """
     state = _Tally(claim)
     notes = []
-    restarts = claim.restarts or effort.restarts
+    restarts = _at_most(effort.restarts, claim.restarts)
     models = [name for name, family in claim.families.items() if is_model(family)]
     for index, name in enumerate(models):
         root = jax.random.fold_in(jax.random.key(seed), 1000 + index)
@@ -162,11 +167,9 @@ def attack(
         if dead < restarts:
             best = int(np.nanargmin(np.where(np.isfinite(margins), margins, np.nan)))
             numbers = {site: values[best] for site, values in worst.items()}
-            build = evaluator.rebuild(name)
-            instance = build(numbers, starts[best])
-            program = evaluator.program("one", lambda one: one, claim.typical, variant)
+            instance = evaluator.rebuild(name, numbers, starts[best])
             error = claim.error / len(models)
-            seen = program(instance, key_fresh, error, evaluator.numbers(variant))
+            seen = evaluator.outside(instance, key_fresh, error, claim.typical, variant)
             state.take(name, claim.typical, instance, key_fresh, seen)
         state.count += restarts * effort.steps
     if not models:
@@ -215,13 +218,13 @@ class _Tally:
             if not margin >= -self.tolerance and self._is_worst(margin):
                 self.candidate = Candidate(name, dict(sizes), instance, key, margin)
 
-    def take_batch(self, name: str, keys: Array, seen: Evaluation, evaluator: Evaluator) -> None:
+    def take_batch(self, name: str, batch: "_Batch", seen: Evaluation) -> None:
         """Judge a batch; the first offender of each kind is looked at alone."""
-        self.count += len(keys)
         margin, estimate, slack = (np.asarray(value) for value in seen)
+        self.count += len(margin)
         outside = ~(slack >= -self.tolerance)
         if outside.any():
-            share = f"{int(outside.sum())} of {len(keys)} instances"
+            share = f"{int(outside.sum())} of {len(margin)} instances"
             worst = float(np.min(np.where(np.isnan(slack), -np.inf, slack)))
             self.vacuous = (
                 f"{name}: {share} violate the assumptions, the least slack is {worst:.3g}"
@@ -229,17 +232,16 @@ class _Tally:
             return
         unknown = np.isnan(margin)
         if unknown.any():
-            self.nan = f"{name}: {int(unknown.sum())} of {len(keys)} margins are NaN"
+            self.nan = f"{name}: {int(unknown.sum())} of {len(margin)} margins are NaN"
         if unknown.all():
             return
         known = np.where(unknown, np.inf, margin)
         self._lower(name, float(np.min(np.where(np.isnan(estimate), np.inf, estimate))))
         worst = int(known.argmin())
         if not known[worst] >= -self.tolerance and self._is_worst(float(known[worst])):
-            key_instance, key_claim = jax.random.split(keys[worst])
-            instance = evaluator.draw(name, self.claim.typical)(key_instance)
+            instance = jax.tree.map(lambda leaf: leaf[worst], batch.instances)
             self.candidate = Candidate(
-                name, dict(self.claim.typical), instance, key_claim, float(known[worst])
+                name, dict(self.claim.typical), instance, batch.keys[worst], float(known[worst])
             )
 
     def _lower(self, name: str, margin: float) -> None:
@@ -249,23 +251,49 @@ class _Tally:
         return self.candidate is None or margin < self.candidate.margin
 
 
-def _sampled(
-    claim: Claim, evaluator: Evaluator, name: str, variant: Mapping[str, Any]
-) -> Callable[..., Evaluation]:
-    family = claim.families[name]
+_PIECE = 500
+"""Instances that are judged at once."""
+
+
+class _Batch(NamedTuple):
+    """Instances, the keys that drew them and the keys of their conclusions."""
+
+    origins: Array
+    instances: Any
+    keys: Array
+
+
+def _drawn(evaluator: Evaluator, name: str, keys: Array) -> _Batch:
+    pairs = jax.vmap(jax.random.split)(keys)
+    return _Batch(pairs[:, 0], evaluator.draw_batch(name, pairs[:, 0]), pairs[:, 1])
+
+
+def _judged(
+    evaluator: Evaluator, name: str, variant: Mapping[str, Any], error: float, batch: _Batch
+) -> Evaluation:
+    """Judge a batch in pieces of one size: one compilation, and memory for one piece.
+
+    The pieces go one after the other from the host. ``lax.map`` with a remainder would put two
+    loops into one program, which XLA runs side by side on CPU and, with LAPACK calls in both, can
+    wait for itself forever.
+    """
 
     def make(one: Callable[..., Evaluation]) -> Callable[..., Evaluation]:
-        def batch(keys: Array, error: Array, numbers: dict[str, Any]) -> Evaluation:
-            def draw_and_judge(key: Array) -> Evaluation:
-                key_instance, key_claim = jax.random.split(key)
-                instance = draw(family, key_instance, claim.typical)
-                return one(instance, key_claim, error, numbers)
+        return jax.vmap(one, in_axes=(0, 0, None, None))
 
-            return jax.lax.map(draw_and_judge, keys, batch_size=min(len(keys), 1024))
+    program = evaluator.program(f"judge {name}", make, variant)
+    numbers, total = evaluator.numbers(variant), len(batch.keys)
+    seen = []
+    for start in range(0, total, _PIECE):
+        # A last piece is filled up with the first instances, and cut off again.
+        rows = np.arange(start, start + _PIECE) % total
+        piece = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (batch.instances, batch.keys))
+        seen.append(jax.device_get(program(*piece, error, numbers)))
+    return Evaluation(*(np.concatenate(parts)[:total] for parts in zip(*seen, strict=True)))
 
-        return batch
 
-    return evaluator.program(f"sample {name}", make, claim.typical, variant)
+def _at_most(wanted: int, limit: int | None) -> int:
+    return wanted if limit is None else min(wanted, limit)
 
 
 def _starts(
@@ -277,18 +305,15 @@ def _starts(
     restarts: int,
     key: Array,
 ) -> Array:
-    """Keys to descend from: half the worst of a batch, half its first."""
-    num_samples = max(claim.samples or effort.samples // 10, restarts)
-    keys = jax.random.split(key, num_samples)
-    seen = _sampled(claim, evaluator, name, variant)(keys, 1.0, evaluator.numbers(variant))
-    margins = np.asarray(seen.estimate)
+    """Keys to descend from: half the worst of a batch, half the others in their order."""
+    num_samples = max(_at_most(effort.samples, claim.samples), restarts)
+    batch = _drawn(evaluator, name, jax.random.split(key, num_samples))
+    # The error does not enter the estimate; the sample rung's program is used again.
+    margins = np.asarray(_judged(evaluator, name, variant, 1.0, batch).estimate)
     order = np.argsort(np.where(np.isfinite(margins), margins, np.inf), kind="stable")
-    half = restarts // 2
-    chosen = np.concatenate(
-        [order[: restarts - half], np.setdiff1d(order, order[: restarts - half])[:half]]
-    )
-    # As in ``_sampled``: the first half of a split key draws the instance.
-    return jax.vmap(lambda k: jax.random.split(k)[0])(keys[np.resize(chosen, restarts)])
+    worst = order[: restarts - restarts // 2]
+    others = np.setdiff1d(order, worst)[: restarts // 2]
+    return batch.origins[np.resize(np.concatenate([worst, others]), restarts)]
 
 
 def _descent(
@@ -304,7 +329,8 @@ def _descent(
             instance = from_unconstrained(model, point, key, sizes)
             seen = one(instance, jax.random.fold_in(key, 1), 0.5, numbers)
             usable = jnp.isfinite(seen.estimate) & (seen.slack >= -tolerance)
-            return seen.estimate, jnp.where(usable, seen.estimate, jnp.inf)
+            estimate = jnp.asarray(seen.estimate)
+            return estimate, jnp.where(usable, estimate, jnp.inf)
 
         def descend(key: Array, numbers: dict[str, Any]) -> tuple[dict, Array]:
             point = unconstrained(model, key, sizes)
@@ -324,4 +350,4 @@ def _descent(
 
         return lambda keys, numbers: jax.vmap(descend, in_axes=(0, None))(keys, numbers)
 
-    return evaluator.program(f"attack {name} {steps}", make, sizes, variant)
+    return evaluator.program(f"attack {name} {steps}", make, variant)

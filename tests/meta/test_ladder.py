@@ -173,8 +173,8 @@ def test_one_program_serves_a_claim_and_its_numeric_mutants():
     evaluator = Evaluator(claim)
     with precise():
         for variant in ({}, {"factor": 0.9}, {"factor": 0.8}):
-            program = evaluator.program("one", lambda one: one, {"dim": 2}, variant)
-            program(jnp.ones(2), jax.random.key(0), 1e-6, evaluator.numbers(variant))
+            program = evaluator.program("one", lambda one: one, variant)
+            program(jnp.ones(5), jax.random.key(0), 1e-6, evaluator.numbers(variant))
         assert program._cache_size() == 1
 
 
