@@ -283,10 +283,10 @@ def _judged(
 
     program = evaluator.program(f"judge {name}", make, variant)
     numbers, total = evaluator.numbers(variant), len(batch.keys)
-    seen = []
-    for start in range(0, total, _PIECE):
+    size, seen = min(_PIECE, total), []
+    for start in range(0, total, size):
         # A last piece is filled up with the first instances, and cut off again.
-        rows = np.arange(start, start + _PIECE) % total
+        rows = np.arange(start, start + size) % total
         piece = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (batch.instances, batch.keys))
         seen.append(jax.device_get(program(*piece, error, numbers)))
     return Evaluation(*(np.concatenate(parts)[:total] for parts in zip(*seen, strict=True)))
