@@ -6,6 +6,7 @@ same steps as ``jaxlab.optim.inexact_agd``.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -103,10 +104,14 @@ def _energy(function: Any, optimum: Any, x: Any, z: Any) -> Any:
 
 def _solved(program: Any, parameters: dict[str, Any], bound: float) -> ExactCase:
     """Solve; the dual value certifies, its distance from the primal one is the gap."""
-    primal = program.solve(
-        wrapper="cvxpy", solver=SOLVER, verbose=0, return_primal_or_dual="primal"
-    )
-    dual = program.solve(wrapper="cvxpy", solver=SOLVER, verbose=0, return_primal_or_dual="dual")
+
+    def solve(side: str) -> float | None:
+        return program.solve(wrapper="cvxpy", solver=SOLVER, verbose=0, return_primal_or_dual=side)
+
+    with warnings.catch_warnings():
+        # How inaccurate a solution is, the gap tells in numbers; it decides the verdict.
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        primal, dual = solve("primal"), solve("dual")
     if primal is None or dual is None:
         return ExactCase(parameters, math.nan, bound, math.inf)
     return ExactCase(parameters, float(dual), bound, abs(float(dual) - float(primal)))
