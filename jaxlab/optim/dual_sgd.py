@@ -265,14 +265,26 @@ def exact_minimizer(
     tolerance = 32 * float(jnp.finfo(dtype).eps) if tolerance is None else tolerance
     dogleg = optimistix.Dogleg(rtol=tolerance, atol=tolerance)
 
+    default = jnp.promote_types(dtype, jnp.zeros(()).dtype)
+
+    def widest(tree: PyTree) -> PyTree:
+        # The dogleg's own numbers have the default type; in 64-bit mode it refuses float32.
+        return jax.tree.map(lambda leaf: leaf.astype(default), tree)
+
     def one_agent(shift: PyTree, guess: PyTree, data: PyTree) -> PyTree:
         def residual(x: PyTree, args: tuple) -> PyTree:
             shift, data = args
             return optax.tree.add(problem.gradient_fn(x, data, key), shift)
 
-        return optimistix.root_find(
-            residual, dogleg, guess, args=(shift, data), max_steps=max_steps, throw=False
+        found = optimistix.root_find(
+            residual,
+            dogleg,
+            widest(guess),
+            args=(widest(shift), data),
+            max_steps=max_steps,
+            throw=False,
         ).value
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), found, guess)
 
     return jax.vmap(one_agent)(shift, guess, problem.data)
 
