@@ -29,7 +29,7 @@ def draw(family: Callable[..., Any], key: Array, sizes: Mapping[str, Any]) -> An
     """One instance.
 
     Example:
-        >>> import numpyro, numpyro.distributions as dist
+        >>> import jax, numpyro, numpyro.distributions as dist
         >>> def model(dim):
         ...     return numpyro.sample("x", dist.Normal(0.0, 1.0).expand([dim]))
         >>> draw(model, jax.random.key(0), {"dim": 3}).shape
