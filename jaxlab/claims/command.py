@@ -36,8 +36,8 @@ class VerifyArgs:
     """The papers; all of them by default."""
     only: str = ""
     """Only claims whose name contains this."""
-    effort: Literal["quick", "standard", "deep"] = "standard"
-    """How hard to try."""
+    effort: Literal["quick", "standard", "deep"] = "quick"
+    """How hard to try; quick takes minutes, the others much longer."""
     seed: int = 0
     """Of all random choices."""
     out: Path = Path("results/claims")
