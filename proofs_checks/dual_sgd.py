@@ -71,10 +71,9 @@ def signed_solver(local_steps: int, sign: Scalar, reset: Scalar) -> ds.LocalSolv
     return ds.LocalSolver(solve, local_steps)
 
 
-def accelerated_hyper(instance: Agents, local_steps: int) -> ds.DualSGDHyper:
+def accelerated_hyper(instance: Agents) -> ds.DualSGDHyper:
     """The accelerated step sizes for full gradients, whatever the local work."""
     constants = constants_of(instance)
-    del local_steps
     return ds.DualSGDHyper(1 / constants.smoothness, constants.rate, 1 / instance.smoothness)
 
 
@@ -87,7 +86,7 @@ def round_decrease(
     dual_step_scale: float = 1.0,
 ) -> Comparison:
     """C6, pathwise: one round from any state, any number of local steps, any gradient error."""
-    hyper = accelerated_hyper(instance, local_steps)
+    hyper = accelerated_hyper(instance)
     rate, mu = hyper.rate, instance.strong_convexity
     mixed = instance._replace(gossip=mixing_scale * instance.gossip)
     method = ds.dual_sgd(local_solver=signed_solver(local_steps, shift_sign, 0.0))
@@ -115,7 +114,7 @@ def linear_rate(
     momentum_scale: float = 1.0,
 ) -> Comparison:
     """C6, the rate: enough local steps give ``V_t <= C (1 - q/4)^t`` from zero duals."""
-    hyper = accelerated_hyper(instance, local_steps)
+    hyper = accelerated_hyper(instance)
     problem = agents_problem(instance, exact=True)
     method = ds.dual_sgd(local_solver=signed_solver(local_steps, 1.0, reset))
     used = hyper._replace(rate=momentum_scale * hyper.rate)
@@ -185,7 +184,7 @@ def no_drift(
     """C12: duals stay zero-sum from any state, and the solution is a fixed point."""
     skewed = instance.gossip.at[0, 0].add(asymmetry).at[0, -1].add(-asymmetry)
     method = ds.dual_sgd(local_solver=signed_solver(local_steps, shift_sign, 0.0))
-    hyper = accelerated_hyper(instance, local_steps)
+    hyper = accelerated_hyper(instance)
     anywhere = ds.DualSGDState(instance.p, instance.q, instance.params)
     biased = agents_problem(instance._replace(gossip=skewed))
     after, _ = method.step(biased, hyper, anywhere, KEY)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 from jax.interpreters.partial_eval import dce_jaxpr
@@ -23,6 +22,7 @@ from jaxlab.claims.numpy_rules import (
     NoOutsideRuleError,
     threefry_bits,
 )
+from jaxlab.core.trees import is_key
 
 __all__ = ["NoOutsideRuleError", "evaluate_outside", "trace_outside"]
 
@@ -65,13 +65,8 @@ def trace_outside(function: Callable[..., Any], *args: Any) -> Callable[..., Any
     return compute
 
 
-def _is_key(value: Any) -> bool:
-    dtype = getattr(value, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-
-
 def _to_numpy(value: Any) -> Any:
-    return value if _is_key(value) else np.asarray(value)
+    return value if is_key(value) else np.asarray(value)
 
 
 def _run(closed: Any, args: list[Any]) -> list[Any]:
@@ -98,7 +93,7 @@ def _apply(equation: Any, args: list[Any]) -> list[Any]:
         return _CONTROL[name](args, params)
     if name in _COMPOSITE:
         return _run(_expand(equation), args)
-    if name in _MOVED_BY_JAX or any(_is_key(variable.aval) for variable in equation.outvars):
+    if name in _MOVED_BY_JAX or any(is_key(variable.aval) for variable in equation.outvars):
         out = equation.primitive.bind(*args, **params)
         out = out if equation.primitive.multiple_results else [out]
         return [_to_numpy(value) for value in out]

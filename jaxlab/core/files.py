@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxlab.core.trees import is_key
+
 __all__ = [
     "UnreadableFileError",
     "json_text",
@@ -136,16 +138,12 @@ def load_leaves(
     ), header
 
 
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _raw(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def _cooked(path: Path, leaf: np.ndarray, wanted: Any) -> Any:
-    if _is_key(wanted):
+    if is_key(wanted):
         return jax.random.wrap_key_data(jnp.asarray(leaf))
     shape, dtype = np.shape(wanted), np.dtype(getattr(wanted, "dtype", type(wanted)))
     if leaf.shape != shape or leaf.dtype != dtype:

@@ -6,13 +6,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-__all__ = ["all_finite", "is_inexact", "largest_magnitude", "tree_combine"]
+__all__ = ["all_finite", "is_inexact", "is_key", "largest_magnitude", "tree_combine"]
 
 
 def is_inexact(leaf: object) -> bool:
     """Whether a leaf is an array of floating-point or complex numbers."""
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+
+
+def is_key(leaf: object) -> bool:
+    """Whether a leaf is an array of typed PRNG keys, or stands for one by its dtype."""
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _inexact_leaves(tree: PyTree) -> list[Any]:
