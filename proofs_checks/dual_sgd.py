@@ -16,6 +16,7 @@ from jaxlab.core.locate import load_companion
 from jaxlab.core.types import Scalar
 from jaxlab.optim import dual_sgd as ds
 from jaxlab.optim.inexact_agd import query_point
+from jaxlab.optim.local_solvers import LocalSolver, sgd_solver
 from jaxlab.problems import graphs, objectives
 from jaxlab.problems.agents import (
     Agents,
@@ -60,15 +61,15 @@ def energy(instance: Agents, p: Array, q: Array, at_p: Array) -> Array:
     return ds.dual_energy(gap, q, instance.dual_optimum, instance.gossip, constants_of(instance))
 
 
-def signed_solver(local_steps: int, sign: Scalar, reset: Scalar) -> ds.LocalSolver:
+def signed_solver(local_steps: int, sign: Scalar, reset: Scalar) -> LocalSolver:
     """The library's local steps; a mutant turns the dual's sign or forgets the warm start."""
-    solver = ds.sgd_solver(local_steps)
+    solver = sgd_solver(local_steps)
 
     def solve(problem, step_size, shift, params, key):
         start = (1 - reset) * params + reset * problem.start
         return solver.solve(problem, step_size, sign * shift, start, key)
 
-    return ds.LocalSolver(solve, local_steps)
+    return LocalSolver(solve, local_steps)
 
 
 def accelerated_hyper(instance: Agents) -> ds.DualSGDHyper:

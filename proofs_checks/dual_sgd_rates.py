@@ -15,6 +15,7 @@ from jaxlab.core import run_until
 from jaxlab.core.types import Method
 from jaxlab.optim import dual_sgd as ds
 from jaxlab.optim.federated import ssda
+from jaxlab.optim.local_solvers import sgd_solver
 from jaxlab.optim.quadratic_solver import diagonal_gradient, diagonalize, quadratic_solver
 from jaxlab.problems import graphs, objectives
 from jaxlab.problems.agents import (
@@ -150,7 +151,7 @@ def squared_distances(
     problem = Consensus(
         gradient, jnp.zeros(1), instance.start, DenseMixing(gossip=jnp.ones((1, 1)))
     )
-    solver = ds.sgd_solver(local_steps)
+    solver = sgd_solver(local_steps)
 
     def chain(key: Array) -> Array:
         start = instance.start[None]

@@ -17,6 +17,7 @@ from jaxlab.claims.verdict import ClaimReport
 from jaxlab.core.files import json_text, usable_directory, write_text
 from jaxlab.core.locate import load_companion
 from jaxlab.core.registry import find_paper, papers
+from jaxlab.core.usage import parse_args
 
 __all__ = ["EFFORTS", "claims_of", "replay_main", "verify_main"]
 
@@ -67,8 +68,8 @@ def claims_of(slug: str) -> tuple[Claim, ...]:
 
 def verify_main(words: list[str]) -> int:
     """Run the ladder; 1 if a claim or a mutant did not come out as it should."""
-    args = tyro.cli(VerifyArgs, args=words, prog="jaxlab verify")
     try:
+        args = parse_args(VerifyArgs, words, prog="jaxlab verify")
         slugs = args.slugs or tuple(paper.slug for paper in papers())
         claims = [claim for slug in slugs for claim in claims_of(slug) if args.only in claim.name]
         if not claims:
@@ -91,8 +92,8 @@ def verify_main(words: list[str]) -> int:
 
 def replay_main(words: list[str]) -> int:
     """Replay a refutation; 0 if it stands, 1 if it does not."""
-    args = tyro.cli(ReplayArgs, args=words, prog="jaxlab replay")
     try:
+        args = parse_args(ReplayArgs, words, prog="jaxlab replay")
         known = {claim.name: claim for paper in papers() for claim in claims_of(paper.slug)}
         seen = replay(args.file, known)
         _print_replay(seen, Console(stderr=args.json == "-"))

@@ -38,6 +38,8 @@ def evaluate_outside(function: Callable[..., Any], *args: Any) -> Any:
         NoOutsideRuleError: The program uses a primitive without a rule.
 
     Example:
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
         >>> float(evaluate_outside(lambda x: jnp.exp(x).sum(), np.zeros(3, np.float32)))
         3.0
     """

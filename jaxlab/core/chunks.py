@@ -97,8 +97,9 @@ def run_chunks(
     state = start(problem, hyper, key)
     store = None
     if checkpoint is not None:
-        mark = _fingerprint(problem, hyper, key, num_steps, chunk_size, every)
-        shapes = jax.eval_shape(advance, problem, hyper, key, state, jnp.int32(0))
+        arguments = (problem, hyper, key, state, jnp.int32(0))
+        program, shapes = jax.make_jaxpr(advance, return_shape=True)(*arguments)
+        mark = _fingerprint(problem, hyper, key, num_steps, str(program), program.consts)
         store = _Store(usable_directory(checkpoint, "checkpoint"), mark, shapes)
     done = store.load() if store else []
     traces, marks = [chunk.trace for chunk in done], [_health(chunk) for chunk in done]
@@ -206,12 +207,16 @@ class _Store:
         return self.shapes
 
 
-def _fingerprint(*parts: Any) -> str:
-    """A digest of everything that decides the numbers, but for the code itself."""
-    # A structure shows its static functions with their addresses, which differ between processes.
-    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(jax.tree.structure(parts)))
-    digest = hashlib.sha256(structure.encode())
+def _fingerprint(problem: Any, hyper: Any, key: Array, num_steps: int, *program: Any) -> str:
+    """A digest of everything that decides the numbers: the arguments and the traced program."""
+    parts = (problem, hyper, key, num_steps, program)
+    text = [repr(jax.tree.structure(parts))]
+    text += [leaf for leaf in jax.tree.leaves(parts) if isinstance(leaf, str)]
+    # Both show static functions with their addresses, which differ between processes.
+    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", "".join(text)).encode())
     for leaf in jax.tree.leaves(parts):
+        if isinstance(leaf, str):
+            continue
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)

@@ -1,7 +1,7 @@
 """What every experiment shares: flags, folders, metrics, verdicts, figures and the way to run."""
 
+from jaxlab.core.usage import UsageError as UsageError
 from jaxlab.experiment.args import CommonArgs as CommonArgs
-from jaxlab.experiment.args import UsageError as UsageError
 from jaxlab.experiment.entry import Experiment as Experiment
 from jaxlab.experiment.entry import main as main
 from jaxlab.experiment.metrics import Row as Row

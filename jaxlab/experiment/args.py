@@ -1,18 +1,9 @@
-"""The flags that every experiment has, and their parsing."""
+"""The flags that every experiment has."""
 
-import contextlib
-import io
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-__all__ = ["CommonArgs", "UsageError", "parse_args"]
-
-
-class UsageError(ValueError):
-    """Something that the user can put right; the message is one line and says all."""
+__all__ = ["CommonArgs"]
 
 
 @dataclass(frozen=True)
@@ -40,30 +31,3 @@ class CommonArgs:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be in [0, 2**31), got {self.seed}")
-
-
-def parse_args(args_type: type, argv: Sequence[str], *, prog: str, description: str) -> Any:
-    """Parse flags into ``args_type``.
-
-    Raises:
-        UsageError: A flag is unknown or its value is unusable.
-        SystemExit: With code 0, after ``--help`` was answered.
-    """
-    import tyro
-
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(args_type, args=argv, prog=prog, description=description)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise UsageError(_one_line(complaint.getvalue(), prog)) from None
-
-
-def _one_line(box: str, prog: str) -> str:
-    """Tyro's message as one line, without its title and frame, which some terminals get blank."""
-    lines = [line.strip("╭╮╰╯│|+ ") for line in re.sub("\x1b\\[[0-9;]*m", "", box).splitlines()]
-    lines = [line for line in lines if line.strip("─- ")]
-    told = [line for line in lines[1:] if not line.startswith("For full help")]
-    return f"{' '.join(told)}; see {prog} --help"

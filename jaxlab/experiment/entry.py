@@ -13,7 +13,8 @@ from rich.table import Table
 from jaxlab.core.files import write_json
 from jaxlab.core.locate import missing_extra
 from jaxlab.core.registry import find_paper
-from jaxlab.experiment.args import CommonArgs, UsageError, parse_args
+from jaxlab.core.usage import UsageError, parse_args
+from jaxlab.experiment.args import CommonArgs
 from jaxlab.experiment.figures import save_figure
 from jaxlab.experiment.folder import claim_folder, inspect_folder
 from jaxlab.experiment.metrics import Row, read_metrics, write_metrics

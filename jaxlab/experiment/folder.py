@@ -15,7 +15,8 @@ import numpy as np
 
 import jaxlab
 from jaxlab.core.files import usable_directory, write_json
-from jaxlab.experiment.args import CommonArgs, UsageError
+from jaxlab.core.usage import UsageError
+from jaxlab.experiment.args import CommonArgs
 
 __all__ = ["RESULT_FILES", "claim_folder", "describe_environment", "inspect_folder"]
 

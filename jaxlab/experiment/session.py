@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jaxlab.core.chunks import ChunkProgress, run_chunks
 from jaxlab.core.types import Method, Run
-from jaxlab.experiment.args import UsageError
+from jaxlab.core.usage import UsageError
 
 __all__ = ["Session", "open_session"]
 

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, PyTree
 from jaxlab.core.checks import check_count
 from jaxlab.core.trees import tree_combine
 from jaxlab.core.types import Method, Scalar
-from jaxlab.optim.dual_sgd import DualSGDHyper, dual_constants, dual_sgd, exact_solver
+from jaxlab.optim.dual_sgd import DualSGDHyper, dual_constants, dual_sgd
+from jaxlab.optim.local_solvers import exact_solver
 from jaxlab.problems.consensus import (
     Consensus,
     ConsensusInfo,

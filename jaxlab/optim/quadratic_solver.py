@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxlab.core.types import Scalar
-from jaxlab.optim.dual_sgd import LocalSolver
+from jaxlab.optim.local_solvers import LocalSolver
 from jaxlab.problems.consensus import Consensus
 from jaxlab.problems.quadratic import Quadratic
 

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from jaxlab.core import run
 from jaxlab.optim import dual_sgd as dual
+from jaxlab.optim import local_solvers
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.quadratic import Quadratic, quadratic_gradient, random_quadratics
 from tests.oracles import numpy_dual_sgd as slow
@@ -193,7 +194,7 @@ def test_exact_minimizer_equals_scipy():
         graphs.metropolis_weights(GRAPHS["star"]),
     )  # fmt: skip
     shift = 0.05 * jax.random.normal(KEY, (NUM_AGENTS, DIM))
-    found = dual.exact_minimizer(problem, shift, jnp.zeros((NUM_AGENTS, DIM)), KEY)
+    found = local_solvers.exact_minimizer(problem, shift, jnp.zeros((NUM_AGENTS, DIM)), KEY)
     for m in range(NUM_AGENTS):
         solved = scipy.optimize.minimize(
             numpy_logistic_loss, np.zeros(DIM), (inputs[m], labels[m], np.asarray(shift[m])),

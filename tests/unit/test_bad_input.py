@@ -10,7 +10,7 @@ import pytest
 from jax.experimental import checkify
 
 from jaxlab.core import checked, run
-from jaxlab.optim import dual_sgd, federated
+from jaxlab.optim import dual_sgd, federated, local_solvers
 from jaxlab.optim.inexact_agd import agd_hyper, reproducible_hyper
 from jaxlab.problems import consensus, graphs, mixing
 from jaxlab.problems.quadratic import Quadratic, quadratic_gradient, random_quadratics
@@ -132,7 +132,7 @@ def test_exactly_one_local_solver():
     with pytest.raises(ValueError, match="exactly one of num_local_steps and local_solver"):
         dual_sgd.dual_sgd()
     with pytest.raises(ValueError, match="exactly one of num_local_steps and local_solver"):
-        dual_sgd.dual_sgd(num_local_steps=2, local_solver=dual_sgd.exact_solver())
+        dual_sgd.dual_sgd(num_local_steps=2, local_solver=local_solvers.exact_solver())
 
 
 @pytest.mark.parametrize(

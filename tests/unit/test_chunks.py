@@ -24,8 +24,8 @@ WALK = Method(lambda problem, hyper, key: jax.random.normal(key, (3,)), step)
 NOISE, FACTOR = jnp.asarray(0.5), jnp.asarray(0.9)
 
 
-def chunked(folder=None, *, noise=NOISE, factor=FACTOR, key=KEY, **options):
-    return run_chunks(WALK, noise, factor, key, **{**SIZES, "checkpoint": folder, **options})
+def chunked(folder=None, *, method=WALK, noise=NOISE, factor=FACTOR, key=KEY, **options):
+    return run_chunks(method, noise, factor, key, **{**SIZES, "checkpoint": folder, **options})
 
 
 def assert_identical(one, other):
@@ -79,6 +79,8 @@ def test_a_damaged_checkpoint_is_repaired(tmp_path, damage):
         {"key": jax.random.key(22)},
         {"num_steps": 15},
         {"chunk_size": 6},
+        {"method": Method(WALK.init, lambda p, h, state, key: step(p, h, state + 1, key))},
+        {"divergence_threshold": 1e9},
     ],
     ids=lambda change: next(iter(change)),
 )
