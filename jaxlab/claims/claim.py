@@ -5,53 +5,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
-
-from jaxlab.core.types import Scalar
-
-__all__ = [
-    "Claim",
-    "Comparison",
-    "ExactCase",
-    "Expectation",
-    "at_most",
-    "at_most_in_ratio",
-    "close_to",
-]
+__all__ = ["RUNGS", "Claim", "ExactCase", "RungName"]
 
 RungName = Literal["explore", "sample", "attack", "exact"]
 RUNGS: tuple[RungName, ...] = ("explore", "sample", "attack", "exact")
-
-
-class Comparison(NamedTuple):
-    """The two sides of an inequality and the margin by which it holds; any common shape.
-
-    Attributes:
-        left: The side that must not be larger.
-        right: The side that must not be smaller.
-        margin: At least 0 exactly where the inequality holds, free of scale.
-    """
-
-    left: Array
-    right: Array
-    margin: Array
-
-
-class Expectation(NamedTuple):
-    """``E value <= bound``, told by independent samples of a bounded value.
-
-    Attributes:
-        values: Independent samples.
-        bound: What the mean must not exceed.
-        lower: The least possible value; a sample below it makes the verdict inconclusive.
-        upper: The largest possible value.
-    """
-
-    values: Float[Array, " samples"]
-    bound: Float[Array, ""]
-    lower: Float[Array, ""]
-    upper: Float[Array, ""]
 
 
 class ExactCase(NamedTuple):
@@ -70,43 +27,6 @@ class ExactCase(NamedTuple):
     gap: float = 0.0
 
 
-def at_most(left: Scalar, right: Scalar, scale: Scalar = 1.0) -> Comparison:
-    """``left <= right``, with the margin ``(right - left) / scale``.
-
-    Example:
-        >>> float(at_most(1.0, 3.0, scale=4.0).margin)
-        0.5
-    """
-    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
-    return Comparison(left, right, (right - left) / scale)
-
-
-def at_most_in_ratio(left: Scalar, right: Scalar) -> Comparison:
-    """``left <= right`` of non-negative sides, with the margin ``log(right / left)``.
-
-    A left side of 0 holds with margin infinity; its gradient is 0, not NaN.
-
-    Example:
-        >>> round(float(at_most_in_ratio(1.0, jnp.e).margin), 6)
-        1.0
-    """
-    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
-    safe = jnp.where(left > 0, left, 1.0)
-    margin = jnp.where(left > 0, jnp.log(right) - jnp.log(safe), jnp.inf)
-    return Comparison(left, right, jnp.where(left >= 0, margin, jnp.nan))
-
-
-def close_to(left: Scalar, right: Scalar, allowance: float, scale: Scalar = 1.0) -> Comparison:
-    """``|left - right| <= allowance * scale``, for equalities.
-
-    Example:
-        >>> float(close_to(1.0, 1.5, allowance=1.0).margin)
-        0.5
-    """
-    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
-    return Comparison(left, right, allowance - jnp.abs(left - right) / scale)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
     """For every instance that satisfies the assumptions, the conclusion holds.
@@ -118,15 +38,17 @@ class Claim:
         families: Named generators of instances. Each is a NumPyro model ``(**sizes) -> instance``,
             or a function ``(key, **sizes) -> instance``, which the attack cannot follow. It is
             given those of the sizes that it names; so are the other functions of a claim.
-        conclusion: ``(instance, **sizes, **variant) -> Comparison``, or a bare margin, or an
-            ``Expectation`` if the claim is ``stochastic``; then it also takes ``key``.
+        conclusion: ``(instance, **sizes, **variant) -> Comparison``, or a bare scalar margin. If
+            the claim is ``stochastic`` it also takes ``key`` and gives an ``Expectation``, a
+            ``Probability`` or a ``Scaling``.
         assumptions: ``(instance, **sizes) -> slack``, at least 0 exactly where the assumptions
             hold, computed independently of the families. Relative where that makes sense.
         sizes: Hypothesis strategies for the static sizes, integers or strings; few distinct values,
             since each combination is a compilation.
         typical: The sizes of the sample and attack rungs.
         mutants: Realistic bugs: names to keyword arguments of ``conclusion``. Each must be refuted.
-            A number replaces a default number without another compilation.
+            A number replaces a default number without another compilation. Only a claim that is
+            ``expected`` to be refuted needs none.
         boundary: Named instances ``(**sizes) -> instance`` that no open set reaches: ties, rank
             loss, zero noise.
         exact: ``(**variant) -> [ExactCase]``, the true worst case. It may raise ``ImportError``.
@@ -163,7 +85,7 @@ class Claim:
     def __post_init__(self) -> None:
         if not self.families:
             raise ValueError(f"claim {self.name}: families must name at least one family, got none")
-        if not self.mutants:
+        if not self.mutants and self.expected == "held":
             raise ValueError(
                 f"claim {self.name}: mutants must name at least one bug that refutes the claim, "
                 "got none: a check that cannot fail is no check"

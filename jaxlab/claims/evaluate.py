@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxlab.claims.claim import Claim, Comparison, Expectation
+from jaxlab.claims.claim import Claim
+from jaxlab.claims.conclusions import Comparison, Expectation, Probability, Scaling, margins
 from jaxlab.claims.families import accepted, draw, from_unconstrained
 from jaxlab.claims.outside import trace_outside
 from jaxlab.core.types import Scalar
-from jaxlab.stats.intervals import empirical_bernstein
 
 __all__ = ["Evaluation", "Evaluator", "evaluate", "precise", "sides"]
 
@@ -23,8 +23,8 @@ class Evaluation(NamedTuple):
     """What one instance says of a claim.
 
     Attributes:
-        margin: Decides: negative beyond the tolerance is a violation. For expectations it includes
-            the confidence bound.
+        margin: Decides: negative beyond the tolerance is a violation. For statements on a
+            distribution it includes the confidence bound.
         estimate: The margin without the confidence bound, which the attack descends on.
         slack: Of the assumptions.
     """
@@ -62,11 +62,12 @@ def evaluate(
             _slack(claim.assumptions(instance, **accepted(claim.assumptions, sizes))), dtype=float
         )
     )
-    if isinstance(said, Expectation):
-        margin, estimate = _expectation_margins(said, error)
+    if isinstance(said, Comparison):
+        margin = estimate = _least(said.margin)
+    elif isinstance(said, (Expectation, Probability, Scaling)):
+        margin, estimate = margins(said, error)
     else:
-        margin = said.margin if isinstance(said, Comparison) else jnp.asarray(said, dtype=float)
-        margin = estimate = _least(margin)
+        margin = estimate = _least(jnp.asarray(said, dtype=float))
     return Evaluation(margin, estimate, slack)
 
 
@@ -169,12 +170,3 @@ def _slack(slack: Any) -> Any:
 def _least(values: Array) -> Float[Array, ""]:
     # A minimum alone drops NaN on CPU from 4096 elements up.
     return jnp.where(jnp.isnan(values).any(), jnp.nan, values.min(initial=jnp.inf))
-
-
-def _expectation_margins(said: Expectation, error: Scalar) -> tuple[Array, Array]:
-    inside = ((said.values >= said.lower) & (said.values <= said.upper)).all()
-    spread = said.upper - said.lower
-    scale = jnp.maximum(jnp.abs(said.bound), jnp.finfo(said.values.dtype).tiny)
-    estimate = (said.bound - said.values.mean()) / scale
-    allowance = empirical_bernstein(said.values, spread, error) / scale
-    return jnp.where(inside, estimate + allowance, jnp.nan), estimate

@@ -44,7 +44,7 @@ def climb(
         >>> def holder(x, factor=1.0):
         ...     bound = factor * jnp.sqrt(3.0) * jnp.linalg.norm(x)
         ...     return at_most_in_ratio(jnp.abs(x).sum(), bound)
-        >>> from jaxlab.claims.claim import at_most_in_ratio
+        >>> from jaxlab.claims.conclusions import at_most_in_ratio
         >>> claim = Claim(
         ...     name="example/holder", statement="|x|_1 <= sqrt(3) |x|_2", source="Cauchy-Schwarz",
         ...     families={"normal": model}, conclusion=holder,

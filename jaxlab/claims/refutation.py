@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlab.claims.claim import Claim, Comparison, Expectation
+from jaxlab.claims.claim import Claim
+from jaxlab.claims.conclusions import Comparison, Expectation, Probability
 from jaxlab.claims.evaluate import Evaluation, evaluate, precise, sides
 from jaxlab.claims.families import accepted, draw
 from jaxlab.claims.outside import evaluate_outside
@@ -158,6 +159,8 @@ def _shape(path: Path, header: Mapping[str, Any], claims: Mapping[str, Claim]) -
 def _worst_sides(said: Any) -> tuple[float, float]:
     if isinstance(said, Expectation):
         return float(np.mean(said.values)), float(said.bound)
+    if isinstance(said, Probability):
+        return float(np.mean(said.events)), float(said.bound)
     if isinstance(said, Comparison):
         left, right, margin = np.broadcast_arrays(said.left, said.right, said.margin)
         worst = int(np.argmin(margin))
