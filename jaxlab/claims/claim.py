@@ -19,12 +19,14 @@ class ExactCase(NamedTuple):
         worst: The largest value of the left side.
         bound: The right side.
         gap: How far the solver's two values (primal and dual) are apart.
+        replayed: What the reconstructed worst instance attains; None if there is none to replay.
     """
 
     parameters: Mapping[str, Any]
     worst: float
     bound: float
     gap: float = 0.0
+    replayed: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxlab.claims.claim import RUNGS, Claim
 from jaxlab.claims.evaluate import Evaluator, precise
+from jaxlab.claims.exact.rung import exact_rung
 from jaxlab.claims.numpy_rules import NoOutsideRuleError
 from jaxlab.claims.refutation import Recheck, recheck, write_refutation
 from jaxlab.claims.search import Effort, Findings, attack, explore, sample
@@ -15,9 +16,6 @@ from jaxlab.claims.verdict import ClaimReport, MutantReport, RungReport, Verdict
 __all__ = ["climb", "climb_mutant", "climb_rung"]
 
 _SEARCHERS = {"explore": explore, "sample": sample, "attack": attack}
-
-_EXACT_TOLERANCE = 1e-5
-"""Relative to the larger side: what interior-point solvers deliver in double precision."""
 
 
 def climb(
@@ -103,7 +101,7 @@ def climb_rung(
     """One rung on a claim (``variant`` empty) or on one of its mutants."""
     begin = time.perf_counter()
     if rung == "exact":
-        report = _exact(claim, variant)
+        report = exact_rung(claim, variant)
         return report._replace(seconds=time.perf_counter() - begin)
     found = _SEARCHERS[rung](claim, evaluator, variant, effort, seed)
     report = RungReport(rung, _verdict(found), found.num_instances, found.least, _note(found))
@@ -176,24 +174,3 @@ def _write(
     if folder is None:
         return ""
     return str(write_refutation(folder, claim, candidate, rung, mutant, second))
-
-
-def _exact(claim: Claim, variant: Mapping[str, Any]) -> RungReport:
-    assert claim.exact is not None
-    try:
-        cases = claim.exact(**variant)
-    except ImportError as error:
-        return RungReport("exact", Verdict.SKIPPED, note=str(error))
-    least, verdict, notes = {}, Verdict.CERTIFIED, []
-    for case in cases:
-        name = ", ".join(f"{k}={v}" for k, v in case.parameters.items())
-        scale = max(abs(case.worst), abs(case.bound), 1.0)
-        margin = (case.bound - case.worst) / scale
-        least[name] = margin
-        if not case.gap <= _EXACT_TOLERANCE * scale:
-            verdict = Verdict.INCONCLUSIVE
-            notes.append(f"{name}: the solver's two values differ by {case.gap:.3g}")
-        elif margin < -_EXACT_TOLERANCE and verdict == Verdict.CERTIFIED:
-            verdict = Verdict.REFUTED
-            notes.append(f"{name}: the worst case is {case.worst:.6g}, the bound {case.bound:.6g}")
-    return RungReport("exact", verdict, len(least), least, "; ".join(notes))

@@ -1,0 +1,1 @@
+"""The exact rung: true worst cases over whole classes of instances."""
