@@ -12,9 +12,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import core as jex
-from jax.interpreters.partial_eval import dce_jaxpr
 
+from jaxlab.claims.control import CONTROL, Run, run_program, to_numpy, trace
 from jaxlab.claims.numpy_rules import (
     ARITHMETIC,
     SEVERAL,
@@ -24,7 +23,7 @@ from jaxlab.claims.numpy_rules import (
 )
 from jaxlab.core.trees import is_key
 
-__all__ = ["NoOutsideRuleError", "evaluate_outside", "trace_outside"]
+__all__ = ["NoOutsideRuleError", "apply_outside", "evaluate_outside", "trace_outside"]
 
 
 def evaluate_outside(function: Callable[..., Any], *args: Any) -> Any:
@@ -52,53 +51,42 @@ def trace_outside(function: Callable[..., Any], *args: Any) -> Callable[..., Any
     Returns:
         A function of arguments that look like ``args``.
     """
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*args)
-    # What no output needs (keys of deterministic gradients, say) is most of some programs.
-    used = [True] * len(closed.jaxpr.outvars)
-    jaxpr, _ = dce_jaxpr(closed.jaxpr, used, instantiate=True)
-    closed = jex.ClosedJaxpr(jaxpr, closed.consts)
-    structure = jax.tree.structure(shape)
+    closed, structure = trace(function, *args)
 
     def compute(*args: Any) -> Any:
-        flat = [_to_numpy(leaf) for leaf in jax.tree.leaves(args)]
+        flat = [to_numpy(leaf) for leaf in jax.tree.leaves(args)]
         with np.errstate(all="ignore"):
             return jax.tree.unflatten(structure, _run(closed, flat))
 
     return compute
 
 
-def _to_numpy(value: Any) -> Any:
-    return value if is_key(value) else np.asarray(value)
-
-
 def _run(closed: Any, args: list[Any]) -> list[Any]:
-    jaxpr = closed.jaxpr
-    values: dict[Any, Any] = {}
-
-    def read(atom: Any) -> Any:
-        return _to_numpy(atom.val) if isinstance(atom, jex.Literal) else values[atom]
-
-    for variable, value in zip(jaxpr.constvars, closed.consts, strict=True):
-        values[variable] = _to_numpy(value)
-    for variable, value in zip(jaxpr.invars, args, strict=True):
-        values[variable] = value
-    for equation in jaxpr.eqns:
-        out = _apply(equation, [read(atom) for atom in equation.invars])
-        for variable, value in zip(equation.outvars, out, strict=True):
-            values[variable] = value
-    return [read(atom) for atom in jaxpr.outvars]
+    return run_program(closed, args, apply_outside)
 
 
-def _apply(equation: Any, args: list[Any]) -> list[Any]:
+def apply_outside(equation: Any, args: list[Any], run: Run = _run) -> list[Any]:
+    """One equation of a traced program, in NumPy.
+
+    Args:
+        equation: Of a jaxpr.
+        args: The values of its operands.
+        run: How the programs inside the equation run.
+
+    Raises:
+        NoOutsideRuleError: The primitive has no rule.
+    """
     name, params = equation.primitive.name, equation.params
-    if name in _CONTROL:
-        return _CONTROL[name](args, params)
+    if name in CONTROL:
+        return CONTROL[name](args, params, run)
+    if name in _SPECIAL:
+        return _SPECIAL[name](args, params)
     if name in _COMPOSITE:
-        return _run(_expand(equation), args)
+        return run(_expand(equation), args)
     if name in _MOVED_BY_JAX or any(is_key(variable.aval) for variable in equation.outvars):
         out = equation.primitive.bind(*args, **params)
         out = out if equation.primitive.multiple_results else [out]
-        return [_to_numpy(value) for value in out]
+        return [to_numpy(value) for value in out]
     if name in SEVERAL:
         out = SEVERAL[name](args, params)
     elif name in ARITHMETIC:
@@ -131,51 +119,6 @@ def _expand(equation: Any) -> Any:
     return jax.make_jaxpr(functools.partial(equation.primitive.impl, **equation.params))(*avals)
 
 
-def _call(args: list[Any], params: dict[str, Any]) -> list[Any]:
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        if name in params:
-            inner = params[name]
-            closed = inner if hasattr(inner, "consts") else jex.ClosedJaxpr(inner, ())
-            return _run(closed, args)
-    raise NoOutsideRuleError(f"no rule outside JAX for a call with {sorted(params)}")
-
-
-def _scan(args: list[Any], params: dict[str, Any]) -> list[Any]:
-    num_consts, num_carry = params["num_consts"], params["num_carry"]
-    consts, carry = args[:num_consts], args[num_consts : num_consts + num_carry]
-    columns = args[num_consts + num_carry :]
-    order = range(params["length"])
-    stacked: list[list[Any]] = []
-    for index in reversed(order) if params["reverse"] else order:
-        out = _run(params["jaxpr"], [*consts, *carry, *(column[index] for column in columns)])
-        carry = out[:num_carry]
-        stacked.append(out[num_carry:])
-    if params["reverse"]:
-        stacked.reverse()
-    shapes = params["jaxpr"].out_avals[num_carry:]
-    ys = [
-        np.stack([row[i] for row in stacked])
-        if stacked
-        else np.zeros((0, *shape.shape), dtype=shape.dtype)
-        for i, shape in enumerate(shapes)
-    ]
-    return [*carry, *ys]
-
-
-def _while(args: list[Any], params: dict[str, Any]) -> list[Any]:
-    split = params["cond_nconsts"]
-    stop = split + params["body_nconsts"]
-    cond_consts, body_consts, carry = args[:split], args[split:stop], args[stop:]
-    while bool(np.all(_run(params["cond_jaxpr"], [*cond_consts, *carry])[0])):
-        carry = _run(params["body_jaxpr"], [*body_consts, *carry])
-    return carry
-
-
-def _cond(args: list[Any], params: dict[str, Any]) -> list[Any]:
-    branches = params["branches"]
-    return _run(branches[int(np.clip(int(args[0]), 0, len(branches) - 1))], args[1:])
-
-
 def _platform_index(args: list[Any], params: dict[str, Any]) -> list[Any]:
     for index, names in enumerate(params["platforms"]):
         if names is None or "cpu" in names:
@@ -190,19 +133,11 @@ def _linear_solve(args: list[Any], params: dict[str, Any]) -> list[Any]:
     return _run(jaxprs.solve, [*consts, *args[sum(lengths) :]])
 
 
-_CONTROL: dict[str, Callable[[list[Any], dict[str, Any]], list[Any]]] = {
-    **dict.fromkeys(
-        ["jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
-         "custom_vjp_call_jaxpr", "remat", "checkpoint"],
-        _call,
-    ),
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
+_SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], list[Any]]] = {
     "custom_linear_solve": _linear_solve,
     "platform_index": _platform_index,
     "random_bits": _random_bits,
-}  # fmt: skip
+}
 
 _COMPOSITE = frozenset(["linear_solve", "vprim"])
 
