@@ -22,7 +22,9 @@ from jaxlab.core.usage import parse_args
 __all__ = ["EFFORTS", "claims_of", "replay_main", "verify_main"]
 
 EFFORTS = {
-    "quick": Effort(examples=6, samples=1000, restarts=8, steps=60, shrink=False),
+    "quick": Effort(
+        examples=6, samples=1000, restarts=8, steps=60, shrink=False, methods=("adam",)
+    ),
     "standard": Effort(examples=20, samples=10_000, restarts=64, steps=300),
     "deep": Effort(examples=100, samples=100_000, restarts=256, steps=1000),
 }

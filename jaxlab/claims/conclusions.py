@@ -179,11 +179,11 @@ def _probability(said: Probability, error: Scalar) -> tuple[Array, Array]:
 
 def _scaling(said: Scaling, error: Scalar) -> tuple[Array, Array]:
     """By Student's test on the slopes of the replicas."""
-    logs = jnp.log(said.sizes)
+    logs = jnp.log(jnp.asarray(said.sizes, dtype=float))
     x = logs - logs.mean()
     slopes = jnp.log(said.values) @ x / (x @ x)
     freedom = slopes.shape[0] - 1
-    estimate = said.allowance - jnp.abs(slopes.mean() - said.exponent)
+    estimate = jnp.asarray(said.allowance - jnp.abs(slopes.mean() - said.exponent))
     deviation = jnp.maximum(slopes.std(ddof=1), jnp.finfo(slopes.dtype).tiny)
     statistic = -estimate / (deviation / jnp.sqrt(slopes.shape[0]))
     tail = betainc(freedom / 2.0, 0.5, freedom / (freedom + statistic**2))

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.conclusions import Comparison, Expectation, Probability, Scaling, margins
-from jaxlab.claims.families import accepted, draw, from_unconstrained
+from jaxlab.claims.families import accepted, draw, from_unconstrained, unconstrained
 from jaxlab.claims.outside import trace_outside
 from jaxlab.core.types import Scalar
 
-__all__ = ["Evaluation", "Evaluator", "evaluate", "precise", "sides"]
+__all__ = ["Batch", "Evaluation", "Evaluator", "evaluate", "precise", "sides"]
 
 
 class Evaluation(NamedTuple):
@@ -71,10 +72,25 @@ def evaluate(
     return Evaluation(margin, estimate, slack)
 
 
+class Batch(NamedTuple):
+    """Instances, the keys that drew them and the keys of their conclusions, all stacked."""
+
+    origins: Array
+    instances: Any
+    keys: Array
+
+
 @functools.lru_cache(maxsize=64)
-def _drawer(family: Callable[..., Any], sizes: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+def _drawer(
+    family: Callable[..., Any], sizes: tuple[tuple[str, Any], ...], number: int
+) -> Callable[..., Batch]:
     """The compiled batch of draws, which all claims on a family share."""
-    return jax.jit(jax.vmap(lambda key: draw(family, key, dict(sizes))))
+
+    def one(key: Array) -> Batch:
+        key_instance, key_claim = jax.random.split(key)
+        return Batch(key_instance, draw(family, key_instance, dict(sizes)), key_claim)
+
+    return jax.jit(lambda key: jax.vmap(one)(jax.random.split(key, number)))
 
 
 class Evaluator:
@@ -85,13 +101,52 @@ class Evaluator:
 
     def __init__(self, claim: Claim):
         self.claim = claim
-        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._programs: dict[Any, Any] = {}
+        self._bad: dict[Any, list[Array]] = {}
 
-    def draw_batch(self, name: str, keys: Array) -> Any:
-        """Instances of a family at the typical sizes, stacked."""
+    def draw_batch(self, name: str, key: Array, number: int) -> Batch:
+        """Instances of a family at the typical sizes."""
         family = self.claim.families[name]
         sizes = accepted(family, self.claim.typical)
-        return _drawer(family, tuple(sorted(sizes.items())))(keys)
+        return _drawer(family, tuple(sorted(sizes.items())), number)(key)
+
+    def instance_bytes(self, name: str) -> int:
+        """The size of one instance of a family at the typical sizes."""
+        mark = ("bytes", name)
+        if mark not in self._programs:
+            family, key = self.claim.families[name], jax.random.key(0)
+            shape = jax.eval_shape(lambda key: draw(family, key, self.claim.typical), key)
+            self._programs[mark] = sum(
+                leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape)
+            )
+        return self._programs[mark]
+
+    def flattener(self, name: str) -> Callable[[Array], Array]:
+        """The compiled ``keys -> unconstrained numbers`` of a model, each draw a flat row."""
+        model, sizes = self.claim.families[name], self.claim.typical
+        mark = ("flatten", name)
+        if mark not in self._programs:
+            self._programs[mark] = jax.jit(
+                jax.vmap(lambda key: ravel_pytree(unconstrained(model, key, sizes))[0])
+            )
+        return self._programs[mark]
+
+    def unflattener(self, name: str) -> Callable[[Array], dict[str, Array]]:
+        """From a flat row to the numbers of each site."""
+        model, sizes = self.claim.families[name], self.claim.typical
+        mark = ("unflatten", name)
+        if mark not in self._programs:
+            numbers = unconstrained(model, jax.random.key(0), sizes)
+            self._programs[mark] = ravel_pytree(numbers)[1]
+        return self._programs[mark]
+
+    def remember(self, name: str, variant: Mapping[str, Any], keys: list[Array]) -> None:
+        """Keep the keys of bad instances for a later searcher."""
+        self._bad[name, self._mark({}, variant)] = keys
+
+    def remembered(self, name: str, variant: Mapping[str, Any]) -> list[Array]:
+        """The keys that an earlier searcher kept."""
+        return self._bad.get((name, self._mark({}, variant)), [])
 
     def program(
         self,

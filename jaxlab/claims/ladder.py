@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxlab.claims.attack import attack
 from jaxlab.claims.claim import RUNGS, Claim
 from jaxlab.claims.evaluate import Evaluator, precise
 from jaxlab.claims.exact.rung import exact_rung
+from jaxlab.claims.explore import explore
 from jaxlab.claims.numpy_rules import NoOutsideRuleError
 from jaxlab.claims.refutation import Recheck, recheck, write_refutation
-from jaxlab.claims.search import Effort, Findings, attack, explore, sample
+from jaxlab.claims.sample import sample
+from jaxlab.claims.search import Effort, Findings
 from jaxlab.claims.verdict import ClaimReport, MutantReport, RungReport, Verdict
 
 __all__ = ["climb", "climb_mutant", "climb_rung"]

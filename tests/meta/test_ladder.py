@@ -34,7 +34,7 @@ def test_a_true_claim_holds_on_every_rung_and_is_found_tight():
     # Equality holds at the ones vector: the boundary instance and the attack both reach it.
     found = rungs_of(report)
     assert abs(found["explore"].least["ones"]) < 1e-12
-    assert found["attack"].least_margin < 1e-3 < found["sample"].least_margin
+    assert abs(found["attack"].least_margin) < 1e-12 < found["sample"].least_margin
 
 
 @pytest.mark.parametrize("rung", ["explore", "sample", "attack"])
@@ -95,7 +95,7 @@ def test_a_family_without_a_finite_margin_is_not_green():
 
 def test_a_true_stochastic_claim_at_equality_does_not_cry_wolf():
     claim = toys.bounded_mean(0.75)
-    effort = Effort(examples=2, samples=8, restarts=4, steps=10)
+    effort = Effort(examples=2, samples=8, restarts=4, steps=10, methods=("adam",))
     with precise():
         evaluator = Evaluator(claim)
         refuted = sum(

@@ -1,0 +1,87 @@
+"""The second searcher: many random instances in few compiled calls."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from jaxlab.claims.claim import Claim
+from jaxlab.claims.evaluate import Batch, Evaluation, Evaluator
+from jaxlab.claims.search import Effort, Findings, Tally, at_most_allowed
+
+__all__ = ["judged_pieces", "sample"]
+
+_PIECE = 8192
+"""The largest number of instances that are judged at once; fewer if they are large."""
+
+_PIECE_BYTES = 2**26
+"""How much memory the instances of a piece may take."""
+
+
+def sample(
+    claim: Claim,
+    evaluator: Evaluator,
+    variant: Mapping[str, Any],
+    effort: Effort,
+    seed: int,
+    *,
+    deadline: float = math.inf,
+) -> Findings:
+    """Evaluate many random instances of each family.
+
+    A deterministic claim is left at the piece that refutes it. What is after ``deadline`` (on the
+    clock of ``time.monotonic``) is not begun.
+    """
+    state = Tally(claim)
+    num_samples = at_most_allowed(effort.samples, claim.samples)
+    error = claim.error / (num_samples * len(claim.families))
+    for index, name in enumerate(claim.families):
+        key = jax.random.fold_in(jax.random.key(seed), index)
+        for batch, seen in judged_pieces(evaluator, name, variant, error, num_samples, key):
+            state.take_batch(name, batch, seen)
+            if time.monotonic() > deadline or (state.candidate and not claim.stochastic):
+                break
+    return state.findings()
+
+
+def judged_pieces(
+    evaluator: Evaluator,
+    name: str,
+    variant: Mapping[str, Any],
+    error: float,
+    num_samples: int,
+    key: Array,
+) -> Iterator[tuple[Batch, Evaluation]]:
+    """Draw and judge in pieces of one size: one compilation, and memory for one piece.
+
+    The pieces go one after the other from the host. ``lax.map`` with a remainder would put two
+    loops into one program, which XLA runs side by side on CPU and, with LAPACK calls in both, can
+    wait for itself forever.
+    """
+
+    def make(one: Callable[..., Evaluation]) -> Callable[..., Evaluation]:
+        return jax.vmap(one, in_axes=(0, 0, None, None))
+
+    program = evaluator.program(f"judge {name}", make, variant)
+    numbers = evaluator.numbers(variant)
+    largest = max(1, min(_PIECE, _PIECE_BYTES // max(evaluator.instance_bytes(name), 1)))
+    num_pieces = math.ceil(num_samples / largest)
+    size = math.ceil(num_samples / num_pieces)
+    # The next piece is drawn and judged while the host looks at this one.
+    pending: tuple[Batch, Evaluation] | None = None
+    for piece in range(num_pieces):
+        batch = evaluator.draw_batch(name, jax.random.fold_in(key, piece), size)
+        coming = batch, program(batch.instances, batch.keys, error, numbers)
+        if pending is not None:
+            yield pending[0], _on_host(pending[1])
+        pending = coming
+    if pending is not None:
+        yield pending[0], _on_host(pending[1])
+
+
+def _on_host(seen: Evaluation) -> Evaluation:
+    return Evaluation(*(np.asarray(part) for part in seen))
