@@ -1,4 +1,4 @@
-"""The command line: list the papers, run their experiments, try to break their claims."""
+"""The command line: list papers, run experiments, try to break claims, report on all of it."""
 
 import difflib
 import json
@@ -17,6 +17,7 @@ _HELP = """usage: jaxlab COMMAND ...
   run SLUG [flags]        a paper's experiment; its flags: jaxlab run SLUG --help
   verify [SLUG ...]       try to break the papers' claims
   replay FILE             look again at a counterexample that verify has stored
+  report                  one HTML page about everything that was run
 
 Each command answers --help; jaxlab --version says the version.
 """
@@ -144,11 +145,18 @@ def _replay(words: list[str]) -> int:
     return replay_main(words)
 
 
+def _report(words: list[str]) -> int:
+    from jaxlab.report.command import report_main
+
+    return report_main(words)
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "run": _run,
     "verify": _verify,
     "replay": _replay,
+    "report": _report,
 }
 
 

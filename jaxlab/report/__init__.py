@@ -1,0 +1,1 @@
+"""One page about everything that was run: claims, experiments and benchmarks."""
