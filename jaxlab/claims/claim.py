@@ -8,7 +8,10 @@ from typing import Any, Literal, NamedTuple
 __all__ = ["RUNGS", "Claim", "ExactCase", "RungName"]
 
 RungName = Literal["explore", "sample", "attack", "exact"]
+"""A searcher, from the quickest to fool to the hardest."""
+
 RUNGS: tuple[RungName, ...] = ("explore", "sample", "attack", "exact")
+"""All of them, in the order in which they are climbed."""
 
 
 class ExactCase(NamedTuple):

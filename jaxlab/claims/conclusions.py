@@ -94,7 +94,7 @@ def at_most(left: Scalar, right: Scalar, scale: Scalar = 1.0) -> Comparison:
         >>> float(at_most(1.0, 3.0, scale=4.0).margin)
         0.5
     """
-    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
+    left, right = _real(left), _real(right)
     return Comparison(left, right, (right - left) / scale)
 
 
@@ -107,7 +107,7 @@ def at_most_in_ratio(left: Scalar, right: Scalar) -> Comparison:
         >>> round(float(at_most_in_ratio(1.0, jnp.e).margin), 6)
         1.0
     """
-    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
+    left, right = _real(left), _real(right)
     safe = jnp.where(left > 0, left, 1.0)
     margin = jnp.where(left > 0, jnp.log(right) - jnp.log(safe), jnp.inf)
     return Comparison(left, right, jnp.where(left >= 0, margin, jnp.nan))
@@ -120,8 +120,14 @@ def close_to(left: Scalar, right: Scalar, allowance: float, scale: Scalar = 1.0)
         >>> float(close_to(1.0, 1.5, allowance=1.0).margin)
         0.5
     """
-    left, right = jnp.asarray(left, dtype=float), jnp.asarray(right, dtype=float)
+    left, right = _real(left), _real(right)
     return Comparison(left, right, allowance - jnp.abs(left - right) / scale)
+
+
+def _real(value: Scalar) -> Array:
+    """Integers become the default float; a float keeps its type, which is looked at elsewhere."""
+    value = jnp.asarray(value)
+    return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
 
 
 def holds_with_probability(holds: Bool[Array, " trials"], at_least: Scalar) -> Probability:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.conclusions import Comparison, Expectation, Probability, Scaling, margins
+from jaxlab.claims.examine import check_memory, examine, memory_of, user_errors_named
 from jaxlab.claims.families import accepted, draw, from_unconstrained, unconstrained
 from jaxlab.claims.outside import trace_outside
 from jaxlab.core.types import Scalar
@@ -110,16 +111,43 @@ class Evaluator:
         sizes = accepted(family, self.claim.typical)
         return _drawer(family, tuple(sorted(sizes.items())), number)(key)
 
-    def instance_bytes(self, name: str) -> int:
-        """The size of one instance of a family at the typical sizes."""
+    def instance_shape(self, name: str, sizes: Mapping[str, Any]) -> Any:
+        """What an instance of a family looks like.
+
+        Raises:
+            ClaimError: The family cannot be drawn, or is too large.
+        """
+        family, key = self.claim.families[name], jax.random.key(0)
+
+        def trace() -> tuple[Any, Any]:
+            return jax.make_jaxpr(lambda key: draw(family, key, sizes), return_shape=True)(key)
+
+        closed, shape = user_errors_named(f"family {name!r}", trace)
+        check_memory(memory_of(closed), sizes)
+        return shape
+
+    def bytes_per_instance(self, name: str) -> int:
+        """What drawing and judging one instance at the typical sizes takes at least."""
         mark = ("bytes", name)
         if mark not in self._programs:
-            family, key = self.claim.families[name], jax.random.key(0)
-            shape = jax.eval_shape(lambda key: draw(family, key, self.claim.typical), key)
-            self._programs[mark] = sum(
-                leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape)
-            )
+            shape = self.instance_shape(name, self.claim.typical)
+            judge = self._judge(self.claim.typical, {})
+            closed = jax.make_jaxpr(judge)(shape, jax.random.key(0), 0.5, self.numbers({}))
+            needed = memory_of(closed)
+            check_memory(needed, self.claim.typical)
+            leaves = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape))
+            self._programs[mark] = max(needed, leaves)
         return self._programs[mark]
+
+    def examine(self) -> None:
+        """Look at the claim itself.
+
+        Raises:
+            ClaimError: It cannot be judged as it is written.
+        """
+        sizes = self.claim.typical
+        shapes = {name: self.instance_shape(name, sizes) for name in self.claim.families}
+        examine(self.claim, shapes, sides)
 
     def flattener(self, name: str) -> Callable[[Array], Array]:
         """The compiled ``keys -> unconstrained numbers`` of a model, each draw a flat row."""
@@ -186,6 +214,7 @@ class Evaluator:
         family = self.claim.families[name]
         mark = ("drawn", name, tuple(sorted(accepted(family, sizes).items())))
         if mark not in self._programs:
+            self.instance_shape(name, sizes)
             self._programs[mark] = trace_outside(lambda key: draw(family, key, sizes), key)
         return self._programs[mark](key)
 

@@ -1,5 +1,7 @@
 """The first searcher: Hypothesis draws sizes and seeds, and shrinks what fails."""
 
+import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,12 +30,19 @@ class _Stop(Exception):  # noqa: N818 - control flow for Hypothesis, not an erro
 
 
 def explore(
-    claim: Claim, evaluator: Evaluator, variant: Mapping[str, Any], effort: Effort, seed: int
+    claim: Claim,
+    evaluator: Evaluator,
+    variant: Mapping[str, Any],
+    effort: Effort,
+    seed: int,
+    *,
+    deadline: float = math.inf,
 ) -> Findings:
     """Let Hypothesis draw and shrink sizes and seeds, after every boundary instance was tried.
 
     Examples are computed outside JAX: many shapes are tried, and none is worth a compilation. The
-    worst examples of the typical sizes are where the attack begins.
+    worst examples of the typical sizes are where the attack begins. What is after ``deadline`` (on
+    the clock of ``time.monotonic``) is not begun.
     """
     state = Tally(claim)
     sources = {**claim.boundary, **claim.families}
@@ -53,7 +62,7 @@ def explore(
         if name in claim.families and dict(sizes) == dict(claim.typical):
             found.setdefault(name, []).append((float(seen.estimate), key_instance))
         state.absorb(example)
-        if example.stopped:
+        if example.stopped or time.monotonic() > deadline:
             raise _Stop
 
     sizes_strategy = st.fixed_dictionaries(dict(claim.sizes))

@@ -83,6 +83,8 @@ def write_refutation(
     rung: str,
     mutant: str | None,
     confirmed: Recheck,
+    *,
+    origin: str = "",
 ) -> Path:
     """Write the instance (npz) and a readable account of it (JSON); returns the npz file."""
     parts = [claim.name, mutant or "claim", rung, candidate.family]
@@ -90,6 +92,7 @@ def write_refutation(
     path = folder / f"{stem}.npz"
     header = {
         "claim": claim.name,
+        "origin": origin,
         "statement": claim.statement,
         "mutant": mutant,
         "rung": rung,

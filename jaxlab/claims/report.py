@@ -17,6 +17,7 @@ _COLOURS = {
     Verdict.REFUTED: "bold red",
     Verdict.VACUOUS: "red",
     Verdict.INCONCLUSIVE: "red",
+    Verdict.INVALID: "bold red",
     Verdict.CANDIDATE: "yellow",
     Verdict.SKIPPED: "dim",
 }
@@ -75,11 +76,14 @@ def as_data(report: ClaimReport) -> dict[str, Any]:
     return {
         "name": report.name,
         "statement": report.statement,
+        "source": report.source,
+        "families": list(report.families),
         "expected": report.expected,
         "verdict": str(report.verdict),
         "ok": report.ok,
         "tightness": report.tightness,
         "least_margin": report.least_margin,
+        "seconds": report.seconds,
         "rungs": [_rung_data(rung) for rung in report.rungs],
         "mutants": [
             {

@@ -68,7 +68,7 @@ def judged_pieces(
 
     program = evaluator.program(f"judge {name}", make, variant)
     numbers = evaluator.numbers(variant)
-    largest = max(1, min(_PIECE, _PIECE_BYTES // max(evaluator.instance_bytes(name), 1)))
+    largest = max(1, min(_PIECE, _PIECE_BYTES // max(evaluator.bytes_per_instance(name), 1)))
     num_pieces = math.ceil(num_samples / largest)
     size = math.ceil(num_samples / num_pieces)
     # The next piece is drawn and judged while the host looks at this one.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Candidate", "ClaimReport", "MutantReport", "RungReport", "Verdict"]
+__all__ = ["Candidate", "ClaimReport", "MutantReport", "RungReport", "Verdict", "merged"]
 
 
 class Verdict(enum.StrEnum):
@@ -23,8 +23,10 @@ class Verdict(enum.StrEnum):
     """Instances violate their own assumptions, so that nothing was tried."""
     INCONCLUSIVE = "inconclusive"
     """A margin was NaN, a violation could not be confirmed, or a solver failed."""
+    INVALID = "invalid"
+    """The claim cannot be judged as it is written; the note says why."""
     SKIPPED = "skipped"
-    """The rung does not apply, or needs a package that is not installed."""
+    """The rung does not apply, needs a package that is not installed, or had no time left."""
 
 
 class Candidate(NamedTuple):
@@ -98,18 +100,24 @@ class ClaimReport(NamedTuple):
     Attributes:
         name: The claim's name.
         statement: The theorem.
+        source: Where it stands.
+        families: The names of the families of instances.
         expected: ``"held"`` or ``"refuted"``.
         tightness: As the claim states.
-        rungs: The rungs in order.
+        rungs: The rungs in order; only ``check`` if the claim itself is at fault.
         mutants: The mutants in order.
+        seconds: Wall time.
     """
 
     name: str
     statement: str
+    source: str
+    families: tuple[str, ...]
     expected: str
     tightness: str
     rungs: tuple[RungReport, ...]
     mutants: tuple[MutantReport, ...]
+    seconds: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
@@ -121,6 +129,7 @@ class ClaimReport(NamedTuple):
         if Verdict.CANDIDATE in found:
             found.add(Verdict.INCONCLUSIVE)
         order = (
+            Verdict.INVALID,
             Verdict.REFUTED,
             Verdict.VACUOUS,
             Verdict.INCONCLUSIVE,
@@ -146,3 +155,22 @@ class ClaimReport(NamedTuple):
         good = {Verdict.HELD, Verdict.CERTIFIED}
         expected = good if self.expected == "held" else {Verdict.REFUTED}
         return self.verdict in expected and not self.survivors
+
+
+def merged(first: RungReport, second: RungReport) -> RungReport:
+    """Two rounds of one rung as one report; the second decides unless it found nothing.
+
+    Example:
+        >>> rounds = [RungReport("sample", Verdict.HELD, 10, {"a": m}) for m in (0.5, 0.25)]
+        >>> merged(*rounds).num_instances, merged(*rounds).least_margin
+        (20, 0.25)
+    """
+    last = first if second.verdict in (Verdict.HELD, Verdict.SKIPPED) else second
+    least = dict(first.least)
+    for name, margin in second.least.items():
+        least[name] = min(margin, least.get(name, math.inf))
+    return last._replace(
+        num_instances=first.num_instances + second.num_instances,
+        least=least,
+        seconds=first.seconds + second.seconds,
+    )

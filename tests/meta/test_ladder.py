@@ -87,7 +87,7 @@ def test_a_nan_margin_is_inconclusive_however_large_the_batch():
 
 def test_a_family_without_a_finite_margin_is_not_green():
     def infinite(x, *, factor=1.0):
-        return jnp.nan * x * factor
+        return jnp.nan * x.sum() * factor
 
     claim = toys.cauchy_schwarz(conclusion=infinite, mutants={"other": {"factor": 2.0}})
     assert climb(claim, effort=EFFORT).verdict == Verdict.INCONCLUSIVE
