@@ -19,8 +19,15 @@ from jaxlab.claims import (
     at_most_in_ratio,
     close_to,
 )
+from jaxlab.claims.exact import (
+    FunctionClass,
+    Setting,
+    UnknownFunction,
+    smooth_convex,
+    solve,
+    sweep,
+)
 from jaxlab.core import run
-from jaxlab.core.locate import load_companion
 from jaxlab.core.types import Method
 from jaxlab.optim import inexact_agd as agd
 from jaxlab.problems.biased import (
@@ -31,9 +38,14 @@ from jaxlab.problems.biased import (
     energy,
     within_constants,
 )
+from jaxlab.problems.objectives import Objective
 from jaxlab.problems.sites import log_uniform, normal
 
 KEY = jax.random.key(0)  # The methods here are deterministic: errors are part of the instance.
+
+STRENGTH = 0.5  # Not 1, where a power of mu would not show.
+
+KAPPAS = (4.0, 25.0, 100.0)
 
 METHOD = agd.inexact_agd(biased_gradient)
 
@@ -106,6 +118,15 @@ def library_run(instance: Biased, hyper: agd.AGDHyper) -> agd.AGDState:
     return jax.lax.scan(step, start, instance.errors)[0]
 
 
+def hyper_of(
+    objective: Objective, strength_exponent: float = 1.0, step_scale: float = 1.0
+) -> agd.AGDHyper:
+    """The theory's hyper-parameters, or wrong ones."""
+    mu, smoothness = objective.strong_convexity, objective.smoothness
+    step_size = step_scale * agd.agd_hyper(mu, smoothness).step_size
+    return agd.AGDHyper(step_size, jnp.sqrt(mu**strength_exponent / smoothness))
+
+
 def bounded_errors(
     instance: Biased,
     *,
@@ -114,12 +135,10 @@ def bounded_errors(
     step_scale: float = 1.0,
 ) -> Comparison:
     """C2: energy and both distances after all steps, under errors of norm at most delta."""
-    mu, smoothness = instance.objective.strong_convexity, instance.objective.smoothness
+    mu = instance.objective.strong_convexity
     delta = jnp.sqrt(jnp.sum(instance.errors**2, axis=1).max())
-    hyper = agd.agd_hyper(mu, smoothness)
-    used = agd.AGDHyper(step_scale * hyper.step_size, jnp.sqrt(mu**strength_exponent / smoothness))
-    end = runner(instance, used)
-    factor = agd.energy_factor(hyper.rate) ** len(instance.errors)
+    end = runner(instance, hyper_of(instance.objective, strength_exponent, step_scale))
+    factor = agd.energy_factor(hyper_of(instance.objective).rate) ** len(instance.errors)
     start = energy(instance, instance.x, instance.x)
     bound = factor * start + agd.energy_floor(delta, mu)
     reach = jnp.sqrt(2 * factor * start / mu) + 2 * delta / mu
@@ -192,20 +211,66 @@ def limit_of_bias(
     return close_to(distance, expected, allowance=1e-8, scale=expected)
 
 
+def unknown(kappa: float) -> UnknownFunction:
+    """Any function of condition number ``kappa``."""
+    return UnknownFunction(jnp.asarray(STRENGTH), jnp.asarray(STRENGTH * kappa))
+
+
+def classes(kappa: float) -> dict[str, FunctionClass]:
+    """What the exact rung knows of ``unknown(kappa)``."""
+    return {"f": smooth_convex(STRENGTH * kappa, STRENGTH)}
+
+
 def exact_energy_decrease(**variant: Any) -> list[ExactCase]:
-    """C1 over the whole function class, by PEPit: the largest violation is 0."""
-    pep = load_companion("proofs_checks", "inexact_agd_pep")
-    return [pep.worst_violation(kappa, **variant) for kappa in (4.0, 25.0, 100.0)]
+    """C1 over the whole function class: the largest violation over ``V <= 1``, ``|e| <= 1``."""
+
+    def case(kappa: float) -> ExactCase:
+        objective = unknown(kappa)
+
+        def violation(**points: Array) -> Array:
+            said = energy_decrease(Biased(objective, **points), **variant)
+            return said.left - said.right
+
+        def conditions(**points: Array) -> tuple[Array, Array]:
+            instance = Biased(objective, **points)
+            before = energy(instance, instance.x, instance.z)
+            return before - 1, jnp.sum(instance.errors**2) - 1
+
+        points = {"x": (), "z": (), "errors": (1,)}
+        setting = Setting(violation, conditions, classes(kappa), points, {"optimum": "f"})
+        return solve(setting, parameters={"kappa": kappa}, bound=0.0)
+
+    return sweep(case, kappa=KAPPAS)
 
 
-def exact_bounded_errors(**variant: Any) -> list[ExactCase]:
-    """C2 over the whole function class and all errors of norm at most 1."""
-    pep = load_companion("proofs_checks", "inexact_agd_pep")
-    return [
-        pep.worst_energy(kappa, steps, **variant)
-        for kappa in (4.0, 25.0, 100.0)
-        for steps in (1, 2, 3)
-    ]
+def exact_bounded_errors(
+    *,
+    runner: Callable[..., agd.AGDState] = library_run,
+    strength_exponent: float = 1.0,
+    step_scale: float = 1.0,
+) -> list[ExactCase]:
+    """C2 over the whole function class, ``V_0 <= 1`` and all errors of norm at most 1/2."""
+    delta = 0.5
+
+    def case(kappa: float, steps: int) -> ExactCase:
+        objective = unknown(kappa)
+        used = hyper_of(objective, strength_exponent, step_scale)
+
+        def final_energy(*, x: Array, errors: Array, optimum: Array) -> Array:
+            instance = Biased(objective, optimum, x, x, errors)
+            return energy(instance, *runner(instance, used))
+
+        def conditions(*, x: Array, errors: Array, optimum: Array) -> tuple[Array, Array]:
+            instance = Biased(objective, optimum, x, x, errors)
+            return energy(instance, x, x) - 1, jnp.sum(errors**2, axis=1) - delta**2
+
+        points = {"x": (), "errors": (steps,)}
+        setting = Setting(final_energy, conditions, classes(kappa), points, {"optimum": "f"})
+        factor = agd.energy_factor(hyper_of(objective).rate) ** steps
+        bound = float(factor + agd.energy_floor(delta, STRENGTH))
+        return solve(setting, parameters={"kappa": kappa, "steps": steps}, bound=bound)
+
+    return sweep(case, kappa=KAPPAS, steps=(1, 2, 3))
 
 
 # Rounding grows with the condition number, which the families bound by 1e4.

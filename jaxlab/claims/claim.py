@@ -23,6 +23,8 @@ class ExactCase(NamedTuple):
         bound: The right side.
         gap: How far the solver's two values (primal and dual) are apart.
         replayed: What the reconstructed worst instance attains; None if there is none to replay.
+        tolerance: By how much rounding alone may lift the worst value above the bound, relative to
+            the larger side or 1; by default, what interior-point solvers deliver.
     """
 
     parameters: Mapping[str, Any]
@@ -30,6 +32,7 @@ class ExactCase(NamedTuple):
     bound: float
     gap: float = 0.0
     replayed: float | None = None
+    tolerance: float = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

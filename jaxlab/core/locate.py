@@ -13,6 +13,7 @@ _EXTRAS = {
     "clarabel": "exact",
     "cvxpy": "exact",
     "PEPit": "exact",
+    "sympy": "exact",
     "matplotlib": "experiments",
     "networkx": "experiments",
     "sklearn": "experiments",

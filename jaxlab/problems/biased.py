@@ -62,9 +62,7 @@ def energy(instance: Biased, x: Array, z: Array) -> Array:
     """``f(x) - f* + (mu/2) |z - x*|^2``."""
     strength = instance.objective.strong_convexity
     distance = jnp.sum((z - instance.optimum) ** 2)
-    gap = objectives.gap(instance.objective, x, instance.optimum)
-    # The gap is a difference of values; rounding alone can make it negative at the optimum.
-    return jnp.maximum(gap, 0.0) + strength / 2 * distance
+    return objectives.gap(instance.objective, x, instance.optimum) + strength / 2 * distance
 
 
 def biased_gradient(x: Array, data: tuple[Biased, Array], key: Array) -> Array:

@@ -54,6 +54,11 @@ class Objective(eqx.Module):
 
     def divergence(self, x: Point, y: Point) -> Float[Array, ""]:
         """The Bregman divergence, ``f(x) - f(y) - <grad f(y), x - y>``; at least 0."""
+        # A difference of values: rounding alone can make it negative where both points agree.
+        return jnp.maximum(self.bregman(x, y), 0.0)
+
+    def bregman(self, x: Point, y: Point) -> Float[Array, ""]:
+        """The formula of ``divergence`` as it is written."""
         return self.value(x) - self.value(y) - self.gradient(y) @ (x - y)
 
 
