@@ -64,13 +64,15 @@ class Found(NamedTuple):
 
 def search(claim: Claim, rungs: Iterable[str], budget: float, seed: int) -> Found:
     """Rungs one after the other, each with its own seed, until one refutes or time is spent."""
-    begin, instances, spent = time.perf_counter(), 0, 0.0
+    begin, instances, spent = time.monotonic(), 0, 0.0
     with precise():
         evaluator = Evaluator(claim)
         for attempt, rung in enumerate(rungs):
-            report = climb_rung(claim, evaluator, rung, {}, None, EFFORT, seed + attempt, None)
+            report = climb_rung(
+                claim, evaluator, rung, {}, None, EFFORT, seed + attempt, None, begin + budget
+            )
             instances += report.num_instances
-            spent = time.perf_counter() - begin
+            spent = time.monotonic() - begin
             if spent > budget:
                 break
             if report.verdict == Verdict.REFUTED:

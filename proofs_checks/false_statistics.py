@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from jaxlab.claims import Claim, Comparison, Expectation, at_most, at_most_in_ratio
+from jaxlab.claims import Claim, Comparison, Expectation, Probability, at_most, at_most_in_ratio
 from jaxlab.problems.sites import log_uniform, normal, site
 
 false = functools.partial(Claim, expected="refuted", tightness="tight")
@@ -175,24 +175,24 @@ def contaminated() -> Contaminated:
     return Contaminated(share, log_uniform("stretch", 1.0, 10.0))
 
 
-def normal_interval(problem: Contaminated, *, key: Array) -> Expectation:
+def normal_interval(problem: Contaminated, *, key: Array) -> Probability:
     """How often the 1.96 interval of five draws misses their mean, 0."""
     key_normal, key_share = jax.random.split(key)
     draws = jax.random.normal(key_normal, (20_000, 5))
     is_wide = jax.random.uniform(key_share, draws.shape) < problem.share
     draws = jnp.where(is_wide, problem.stretch, 1) * draws
     misses = jnp.abs(draws.mean(1)) > 1.96 * draws.std(axis=1, ddof=1) / math.sqrt(5)
-    return Expectation(misses.astype(float), jnp.array(0.05), jnp.zeros(()), jnp.ones(()))
+    return Probability(misses, 0.05)
 
 
-def peeking(probability: Array, *, key: Array) -> Expectation:
+def peeking(probability: Array, *, key: Array) -> Probability:
     """How often Hoeffding's 95 % interval for one size misses at some size up to 1000."""
     draws = jax.random.uniform(key, (4000, 1000)) < probability
     sizes = jnp.arange(1, 1001)
     means = jnp.cumsum(draws.astype(float), axis=1) / sizes
     radius = jnp.sqrt(math.log(2 / 0.05) / (2 * sizes))
     misses = (jnp.abs(means - probability) > radius).any(axis=1)
-    return Expectation(misses.astype(float), jnp.array(0.05), jnp.zeros(()), jnp.ones(()))
+    return Probability(misses, 0.05)
 
 
 TOO_GOOD: dict[str, str] = {}

@@ -15,7 +15,7 @@ import pytest
 import scipy.linalg
 import scipy.stats
 
-from jaxlab.claims import climb
+from jaxlab.claims import Probability, climb
 from jaxlab.claims.command import EFFORTS
 from jaxlab.claims.outside import evaluate_outside
 from jaxlab.claims.search import tolerance_of
@@ -181,7 +181,7 @@ def test_folklore_fails_on_the_known_counterexample(name):
 
 def mean_and_error(name, instance):
     said = BENCH[name][0].conclusion(rebuild(name, instance), key=jax.random.key(0))
-    values = np.asarray(said.values)
+    values = np.asarray(said.events if isinstance(said, Probability) else said.values)
     return values.mean(), values.std() / math.sqrt(len(values)), float(said.bound)
 
 
