@@ -1,15 +1,21 @@
 """From a candidate to a refutation: a second opinion, a smaller instance, and a file."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import jax
+import numpy as np
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.evaluate import Evaluator
 from jaxlab.claims.minimise import minimise
 from jaxlab.claims.numpy_rules import NoOutsideRuleError
+from jaxlab.claims.picture import MOST_NUMBERS, draw_counterexample
 from jaxlab.claims.refutation import recheck, write_refutation
 from jaxlab.claims.verdict import Candidate, RungReport, Verdict
+from jaxlab.core.trees import is_key
 
 __all__ = ["confirm"]
 
@@ -62,9 +68,20 @@ def confirm(
             candidate, second = simpler._replace(margin=again.margin), again
     file = ""
     if folder is not None:
-        file = str(
-            write_refutation(folder, claim, candidate, report.rung, mutant, second, origin=origin)
+        written = write_refutation(
+            folder, claim, candidate, report.rung, mutant, second, origin=origin
         )
+        file = str(written)
+        if shrink and mutant is None:
+            _draw(claim, candidate, variant, written)
     return report._replace(
         verdict=Verdict.REFUTED, candidate=candidate, outside=second.margin, file=file, least=least
     )
+
+
+def _draw(claim: Claim, candidate: Candidate, variant: Mapping[str, Any], file: Path) -> None:
+    """A picture beside the file, if the instance is small and matplotlib is there."""
+    leaves = [leaf for leaf in jax.tree.leaves(candidate.instance) if not is_key(leaf)]
+    if 0 < sum(np.size(leaf) for leaf in leaves) <= MOST_NUMBERS:
+        with contextlib.suppress(ImportError):
+            draw_counterexample(claim, candidate, variant, file.with_suffix(".png"))

@@ -85,7 +85,7 @@ def check_memory(needed: int, sizes: Mapping[str, Any]) -> None:
         )
 
 
-def user_errors_named(what: str, function: Callable[[], Any]) -> Any:
+def user_errors_named(what: str, function: Callable[[], Any], must: str = "be traceable") -> Any:
     """Call a user's function; what it raises is told with the user's line.
 
     Raises:
@@ -101,7 +101,7 @@ def user_errors_named(what: str, function: Callable[[], Any]) -> Any:
         place = own[-1] if own else frames[-1]
         told = (str(error).strip() or "no message").splitlines()[0]
         raise ClaimError(
-            f"{what} must be traceable, got {type(error).__name__}: {told} "
+            f"{what} must {must}, got {type(error).__name__}: {told} "
             f"({os.path.basename(place.filename)}:{place.lineno})"
         ) from error
 

@@ -18,7 +18,7 @@ from jaxlab.claims.sample import sample
 from jaxlab.claims.search import Effort, Findings
 from jaxlab.claims.verdict import ClaimReport, MutantReport, RungReport, Verdict, merged
 
-__all__ = ["climb", "climb_mutant", "climb_rung", "share_error"]
+__all__ = ["climb", "climb_mutant", "climb_rung", "rungs_of", "share_error"]
 
 _SEARCHERS = {"explore": explore, "sample": sample, "attack": attack}
 
@@ -96,7 +96,7 @@ def climb(
         )  # fmt: skip
         rungs, mutants = [_examined(this)], []
         if rungs[0].verdict != Verdict.INVALID:
-            rungs = [_rung(this, rung, {}, None, round_=0) for rung in _rungs(claim)]
+            rungs = [_rung(this, rung, {}, None, round_=0) for rung in rungs_of(claim)]
             for name in claim.mutants:
                 mutants.append(_mutant(this, name))
             rungs = _further_rounds(this, rungs) if budget is not None else rungs
@@ -113,9 +113,10 @@ def climb_mutant(
     effort: Effort,
     seed: int,
     folder: Path | None,
+    origin: str = "",
 ) -> MutantReport:
     """Climb until a rung refutes the mutant."""
-    return _mutant(_alone(claim, evaluator, effort, seed, folder), name)
+    return _mutant(_alone(claim, evaluator, effort, seed, folder, origin), name)
 
 
 def climb_rung(
@@ -128,12 +129,13 @@ def climb_rung(
     seed: int,
     folder: Path | None,
     deadline: float = math.inf,
+    origin: str = "",
 ) -> RungReport:
     """One rung on a claim (``variant`` empty) or on one of its mutants.
 
     What is after ``deadline`` (on the clock of ``time.monotonic``) is not begun.
     """
-    this = _alone(claim, evaluator, effort, seed, folder)._replace(deadline=deadline)
+    this = _alone(claim, evaluator, effort, seed, folder, origin)._replace(deadline=deadline)
     return _rung(this, rung, variant, mutant, round_=0)
 
 
@@ -149,15 +151,16 @@ def share_error(claims: list[Claim], error: float) -> list[Claim]:
 
 
 def _alone(
-    claim: Claim, evaluator: Evaluator, effort: Effort, seed: int, folder: Path | None
+    claim: Claim, evaluator: Evaluator, effort: Effort, seed: int, folder: Path | None, origin: str
 ) -> _Climb:
     return _Climb(
-        claim, evaluator, effort, seed, folder, "", math.inf,
+        claim, evaluator, effort, seed, folder, origin, math.inf,
         lambda step: None, lambda name, report: None,
     )  # fmt: skip
 
 
-def _rungs(claim: Claim) -> list[str]:
+def rungs_of(claim: Claim) -> list[str]:
+    """The rungs that a claim is climbed on, in order."""
     return [r for r in RUNGS if r in claim.rungs and (r != "exact" or claim.exact is not None)]
 
 
@@ -172,7 +175,7 @@ def _examined(this: _Climb) -> RungReport:
 
 def _mutant(this: _Climb, name: str) -> MutantReport:
     reports = []
-    for rung in _rungs(this.claim):
+    for rung in rungs_of(this.claim):
         report = _rung(this, rung, this.claim.mutants[name], name, round_=0)
         reports.append(report)
         if report.verdict == Verdict.REFUTED:
@@ -202,7 +205,8 @@ def _rung(
 ) -> RungReport:
     claim = this.claim
     name = claim.name if mutant is None else f"{claim.name}: mutant {mutant}"
-    this.on_step(f"{name}: {rung}" + (f", round {round_ + 1}" if round_ else ""))
+    name += f", round {round_ + 1}" if round_ else ""
+    this.on_step(f"{name}: {rung}")
     begin = time.monotonic()
     if begin > this.deadline:
         report = RungReport(rung, Verdict.SKIPPED, note="the budget was spent")
@@ -241,7 +245,7 @@ def _with_part_of_error(claim: Claim, round_: int, many_rounds: bool) -> Claim:
     """The claim's error probability, split over its rungs and halved from round to round."""
     if not claim.stochastic:
         return claim
-    parts = len(_rungs(claim)) * (2 ** (round_ + 1) if many_rounds else 1)
+    parts = len(rungs_of(claim)) * (2 ** (round_ + 1) if many_rounds else 1)
     return dataclasses.replace(claim, error=claim.error / parts)
 
 

@@ -17,9 +17,9 @@ from jaxlab.claims.families import accepted, draw
 from jaxlab.claims.outside import evaluate_outside
 from jaxlab.claims.search import tolerance_of
 from jaxlab.claims.verdict import Candidate
-from jaxlab.core.files import load_leaves, save_leaves, write_json
+from jaxlab.core.files import load_leaves, read_header, save_leaves, write_json
 
-__all__ = ["Recheck", "Replay", "recheck", "replay", "write_refutation"]
+__all__ = ["Recheck", "Replay", "origin_of", "recheck", "replay", "write_refutation"]
 
 
 class Recheck(NamedTuple):
@@ -46,12 +46,18 @@ class Replay(NamedTuple):
         right: The right side there.
         recheck: The verdict outside JAX.
         header: What the file says of itself.
+        claim: The theorem.
+        candidate: The instance, and how it was found.
+        variant: The mutant's keyword arguments.
     """
 
     left: float
     right: float
     recheck: Recheck
     header: Mapping[str, Any]
+    claim: Claim
+    candidate: Candidate
+    variant: Mapping[str, Any]
 
 
 def recheck(claim: Claim, candidate: Candidate, variant: Mapping[str, Any]) -> Recheck:
@@ -135,7 +141,17 @@ def replay(path: Path, claims: Mapping[str, Claim]) -> Replay:
         settings = {**header["sizes"], **variant}
         said = evaluate_outside(lambda i, k: sides(claim, i, k, settings), instance, key)
         left, right = _worst_sides(said)
-        return Replay(left, right, recheck(claim, candidate, variant), header)
+        second = recheck(claim, candidate, variant)
+        return Replay(left, right, second, header, claim, candidate, variant)
+
+
+def origin_of(path: Path) -> str:
+    """The paper or the file that defined a refutation's claim; empty if the file does not say.
+
+    Raises:
+        ValueError: It is no refutation.
+    """
+    return str(read_header(path).get("origin", ""))
 
 
 def _shape(path: Path, header: Mapping[str, Any], claims: Mapping[str, Claim]) -> Any:

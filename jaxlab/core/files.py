@@ -21,6 +21,7 @@ __all__ = [
     "UnreadableFileError",
     "json_text",
     "load_leaves",
+    "read_header",
     "save_leaves",
     "usable_directory",
     "write_bytes",
@@ -120,14 +121,7 @@ def load_leaves(
         UnreadableFileError: The file is damaged, or is no such file.
         ValueError: Its leaves do not fit ``like``.
     """
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-            header = json.loads(str(stored["header"]))
-            leaves = [stored[f"leaf_{i}"] for i in range(len(stored.files) - 1)]
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UnreadableFileError(
-            f"path must be a file of saved leaves, got {str(path)!r}: {error}"
-        ) from error
+    header, leaves = _read(path)
     template = like(header) if callable(like) else like
     expected, structure = jax.tree.flatten(template)
     if len(expected) != len(leaves):
@@ -136,6 +130,26 @@ def load_leaves(
         structure,
         [_cooked(path, leaf, wanted) for leaf, wanted in zip(leaves, expected, strict=True)],
     ), header
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header alone of what ``save_leaves`` wrote.
+
+    Raises:
+        UnreadableFileError: The file is damaged, or is no such file.
+    """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+            header = json.loads(str(stored["header"]))
+            return header, [stored[f"leaf_{i}"] for i in range(len(stored.files) - 1)]
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnreadableFileError(
+            f"path must be a file of saved leaves, got {str(path)!r}: {error}"
+        ) from error
 
 
 def _raw(leaf: Any) -> Any:
