@@ -13,6 +13,7 @@ from jaxlab.claims.exact.oracles import gradient as gradient
 from jaxlab.claims.exact.oracles import proximal as proximal
 from jaxlab.claims.exact.oracles import value as value
 from jaxlab.claims.exact.symbolic import run_symbolically as run_symbolically
+from jaxlab.claims.exact.twin import check_twin as check_twin
 from jaxlab.claims.exact.worst_case import FunctionClass as FunctionClass
 from jaxlab.claims.exact.worst_case import Setting as Setting
 from jaxlab.claims.exact.worst_case import convex as convex

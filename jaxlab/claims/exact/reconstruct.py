@@ -26,7 +26,13 @@ from jaxlab.claims.exact.extras import require
 from jaxlab.claims.exact.oracles import ORACLES
 from jaxlab.claims.outside import apply_outside
 
-__all__ = ["Interpolant", "NoReplayError", "evaluate_on", "least_on_simplex"]
+__all__ = ["CONVEX_CLASSES", "Interpolant", "NoReplayError", "evaluate_on", "least_on_simplex"]
+
+CONVEX_CLASSES = frozenset(
+    ["ConvexFunction", "SmoothConvexFunction", "SmoothStronglyConvexFunction",
+     "StronglyConvexFunction"]
+)  # fmt: skip
+"""PEPit's classes whose functions can be reconstructed; the constants are ``mu`` and ``L``."""
 
 _ACCURACY = 1e-12
 """Asked of the quadratic programs; their solutions enter the next step of the method."""
@@ -186,14 +192,14 @@ def _polish(weights: np.ndarray, quadratic: np.ndarray, linear: np.ndarray) -> n
 def evaluate_on(
     function: Callable[..., Any],
     points: Mapping[str, np.ndarray],
-    functions: Mapping[str, Interpolant],
+    functions: Mapping[str, Any],
 ) -> Any:
     """``function(**points)`` in NumPy, with given functions in the place of the unknown ones.
 
     Args:
         function: Traceable by JAX; it asks unknown functions through ``jaxlab.claims.exact``.
         points: Arrays by name.
-        functions: What answers, by the name under which it is asked.
+        functions: What answers, by the name under which it is asked; an ``Interpolant``, say.
 
     Raises:
         NoReplayError: A function cannot answer.

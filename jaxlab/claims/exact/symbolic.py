@@ -9,7 +9,7 @@ NumPy rules on labels.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from jaxlab.claims.exact.extras import require
 from jaxlab.claims.exact.oracles import ORACLES
 from jaxlab.claims.outside import NoOutsideRuleError, apply_outside
 
-__all__ = ["NotSymbolicError", "run_symbolically"]
+__all__ = ["NotSymbolicError", "PointOracle", "run_symbolically"]
 
 _WIDTH = 3
 """The size that stands for the unknown dimension while entries are moved."""
@@ -114,7 +114,7 @@ def _apply(functions: Mapping[str, Any], equation: Any, args: list[Any]) -> list
         reason = f" ({error})" if isinstance(error, TypeError) else ""
         raise NotSymbolicError(
             f"the primitive {name!r} does not apply to points of an unknown dimension{reason}; "
-            "write a twin of the method on PEPit's points, and assert that both make the same steps"
+            "pass solve a twin of the method, written on points"
         ) from error
 
 
@@ -143,35 +143,49 @@ def _settle(result: Any) -> np.ndarray:
     return array
 
 
-def _ask(functions: Mapping[str, Any], equation: Any, args: list[Any]) -> np.ndarray:
-    """What an unknown function answers at points."""
-    name = equation.params["function"]
-    if name not in functions:
-        raise ValueError(f"function must be one of {sorted(functions)}, got {name!r}")
-    function = functions[name]
+class PointOracle(NamedTuple):
+    """A PEPit function that is asked at PEPit points.
 
-    def gradient(entry: Along) -> Along:
-        return Along(point=function.gradient(_once(function, entry)))
+    Attributes:
+        function: A PEPit ``Function``.
+    """
 
-    def value(entry: Along) -> Any:
-        return function.value(_once(function, entry))
+    function: Any
 
-    def proximal(entry: Along, step_size: Any) -> Along:
+    def gradient(self, x: Any) -> Any:
+        """A (sub)gradient."""
+        return self.function.gradient(_once(self.function, x))
+
+    def value(self, x: Any) -> Any:
+        """The value."""
+        return self.function.value(_once(self.function, x))
+
+    def proximal(self, x: Any, step_size: Any) -> Any:
+        """The proximal point."""
         if not is_number(step_size):
             raise TypeError("a step size that depends on points")
-        step = require("PEPit.primitive_steps").proximal_step
-        return Along(point=step(_point(entry), function, step_size)[0])
+        return require("PEPit.primitive_steps").proximal_step(x, self.function, step_size)[0]
 
-    rule = {"gradient": gradient, "value": value, "proximal": proximal}[equation.primitive.name]
+
+def _ask(functions: Mapping[str, Any], equation: Any, args: list[Any]) -> np.ndarray:
+    """What an unknown function answers at points."""
+    name, question = equation.params["function"], equation.primitive.name
+    if name not in functions:
+        raise ValueError(f"function must be one of {sorted(functions)}, got {name!r}")
+    answer = getattr(PointOracle(functions[name]), question)
+
+    def rule(entry: Along, *rest: Any) -> Any:
+        answered = answer(_point(entry), *rest)
+        return answered if question == "value" else Along(point=answered)
+
     return _each(rule, *map(_entries, args))
 
 
-def _once(function: Any, entry: Along) -> Any:
+def _once(function: Any, point: Any) -> Any:
     """The point at which the function was asked before, if only rounding tells them apart.
 
     PEPit would hold them for two points, and their gradients for independent up to a tiny distance.
     """
-    point = _point(entry)
     for known, *_ in function.list_of_points:
         difference = (point - known).decomposition_dict.values()
         size = max(map(abs, point.decomposition_dict.values()), default=0.0)

@@ -21,9 +21,15 @@ import numpy as np
 
 from jaxlab.claims.claim import ExactCase
 from jaxlab.claims.exact.extras import require
-from jaxlab.claims.exact.reconstruct import Interpolant, NoReplayError, evaluate_on
+from jaxlab.claims.exact.reconstruct import (
+    CONVEX_CLASSES,
+    Interpolant,
+    NoReplayError,
+    evaluate_on,
+)
 from jaxlab.claims.exact.rung import REPLAY_TOLERANCE
-from jaxlab.claims.exact.symbolic import run_symbolically
+from jaxlab.claims.exact.symbolic import PointOracle, run_symbolically
+from jaxlab.claims.exact.twin import check_twin
 
 __all__ = [
     "FunctionClass",
@@ -140,7 +146,12 @@ class Solution(NamedTuple):
 
 
 def solve(
-    setting: Setting, *, parameters: Mapping[str, Any], bound: float, solver: str = "CLARABEL"
+    setting: Setting,
+    *,
+    parameters: Mapping[str, Any],
+    bound: float,
+    twin: Callable[..., Any] | None = None,
+    solver: str = "CLARABEL",
 ) -> ExactCase:
     """The exact case of a claim: the worst value, certified by duality and attained by an instance.
 
@@ -151,10 +162,13 @@ def solve(
         setting: What is maximised over what.
         parameters: What the case is called in reports.
         bound: What the claim says of the worst value.
+        twin: ``(functions, **points) -> (metric, conditions)`` on points, where the setting's own
+            cannot be traced onto them; it is held to them on quadratics first (``check_twin``).
         solver: One that CVXPY knows.
 
     Raises:
         NotSymbolicError: The method is not linear in points and gradients.
+        TwinError: The twin does something else than the method.
         ImportError: PEPit is not installed.
 
     Example:
@@ -169,7 +183,7 @@ def solve(
         >>> round(case.worst, 6), round(case.replayed, 4)
         (0.166667, 0.1667)
     """
-    solution = find_worst(setting, solver=solver)
+    solution = find_worst(setting, twin=twin, solver=solver)
     if math.isnan(solution.primal):
         return ExactCase(parameters, math.nan, bound, math.inf)
     case = ExactCase(parameters, solution.dual, bound, abs(solution.dual - solution.primal))
@@ -180,7 +194,9 @@ def solve(
         return case
 
 
-def find_worst(setting: Setting, *, solver: str = "CLARABEL") -> Solution:
+def find_worst(
+    setting: Setting, *, twin: Callable[..., Any] | None = None, solver: str = "CLARABEL"
+) -> Solution:
     """State and solve the semidefinite program; see ``solve``."""
     program = require("PEPit").PEP()
     functions = {
@@ -193,9 +209,16 @@ def find_worst(setting: Setting, *, solver: str = "CLARABEL") -> Solution:
     for name, of in setting.optima.items():
         terms = [functions[term.strip()] for term in of.split("+")]
         points[name] = _stack((), functools.reduce(operator.add, terms).stationary_point)
-    metric, conditions = run_symbolically(
-        lambda **points: (setting.metric(**points), setting.conditions(**points)), points, functions
-    )
+    if twin is None:
+        metric, conditions = run_symbolically(
+            lambda **points: (setting.metric(**points), setting.conditions(**points)),
+            points, functions,
+        )  # fmt: skip
+    else:
+        check_twin(setting, twin)
+        oracles = {name: PointOracle(function) for name, function in functions.items()}
+        single = {name: p if p.ndim else p.item() for name, p in points.items()}
+        metric, conditions = twin(oracles, **single)
     for condition in _scalars(conditions):
         program.set_initial_condition(condition <= 0)
     program.set_performance_metric(metric)
@@ -270,16 +293,10 @@ def _frame(vectors: np.ndarray) -> np.ndarray:
 
 
 def _constants(kind: FunctionClass) -> dict[str, float]:
-    if kind.name not in _REPLAYED:
+    if kind.name not in CONVEX_CLASSES:
         raise NoReplayError(f"no reconstruction for the class {kind.name}")
     names = {"mu": "strong_convexity", "L": "smoothness"}
     return {names[name]: constant for name, constant in kind.parameters.items()}
-
-
-_REPLAYED = frozenset(
-    ["ConvexFunction", "SmoothConvexFunction", "SmoothStronglyConvexFunction",
-     "StronglyConvexFunction"]
-)  # fmt: skip
 
 
 def replay(setting: Setting, instance: WorstInstance) -> float:

@@ -1,0 +1,396 @@
+"""The exact rung against worst cases, counts and integrals that are known from elsewhere."""
+
+import dataclasses
+import itertools
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+
+from jaxlab.claims import Claim, Effort, ExactCase, Verdict, at_most, climb
+from jaxlab.claims.exact import (
+    FunctionClass,
+    NotSymbolicError,
+    Setting,
+    convex,
+    gradient,
+    proximal,
+    run_symbolically,
+    smooth_convex,
+    solve,
+    sweep,
+    value,
+)
+from jaxlab.claims.exact.algebra import at_rationals, is_identity, squares
+from jaxlab.claims.exact.finite import connected_graphs, enumerate_worst, expectation, integral
+from jaxlab.claims.exact.reconstruct import Interpolant
+from jaxlab.claims.exact.rung import doubt, exact_rung
+from jaxlab.claims.exact.twin import TwinError
+from jaxlab.core import run
+from jaxlab.core.types import Method
+from jaxlab.optim import inexact_agd as agd
+
+KEY = jax.random.key(0)
+SOLVER = 1e-6  # Relative; Clarabel stops at 1e-8 and the worst case is conditioned by the steps.
+
+
+@pytest.fixture(autouse=True)
+def with_the_extra():
+    for package in ("PEPit", "sympy", "networkx"):
+        pytest.importorskip(package, reason="the exact rung needs pip install 'jaxlab[exact]'")
+
+
+def descent(gradient_fn):
+    """A Method as a user writes it; its info is not linear in points, and nobody asks for it."""
+
+    def init(problem, hyper, key):
+        return problem.start
+
+    def step(problem, hyper, state, key):
+        slope = gradient_fn(state)
+        return state - hyper * slope, jnp.linalg.norm(slope)
+
+    return Method(init, step)
+
+
+def from_distance(one_step, steps, kind, radius=1.0):
+    """The worst final gap of some steps from a distance to the minimiser."""
+
+    def gap(x, best):
+        return value(jax.lax.fori_loop(0, steps, lambda i, y: one_step(y), x)) - value(best)
+
+    def within(x, best):
+        return jnp.sum((x - best) ** 2) - radius**2
+
+    return Setting(gap, within, {"f": kind}, {"x": ()}, {"best": "f"})
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_gradient_descent_has_the_worst_case_of_drori_and_teboulle(steps):
+    smoothness, radius = 2.0, 3.0
+    method = descent(gradient)
+
+    def gap(x, best):
+        end = run(method, agd.Oracle(x), jnp.array(1 / smoothness), KEY, num_steps=steps).state
+        return value(end) - value(best)
+
+    def within(x, best):
+        return jnp.sum((x - best) ** 2) - radius**2
+
+    setting = Setting(gap, within, {"f": smooth_convex(smoothness)}, {"x": ()}, {"best": "f"})
+    known = smoothness * radius**2 / (4 * steps + 2)
+    case = solve(setting, parameters={"steps": steps}, bound=known)
+    assert case.worst == pytest.approx(known, rel=SOLVER)
+    assert case.gap < SOLVER * known
+    assert case.replayed == pytest.approx(known, rel=1e-4)
+
+
+@pytest.mark.parametrize(("steps", "step_size"), [(1, 0.5), (3, 2.0)])
+def test_proximal_point_has_the_worst_case_of_taylor(steps, step_size):
+    setting = from_distance(lambda y: proximal(y, step_size), steps, convex())
+    known = 1 / (4 * steps * step_size)
+    case = solve(setting, parameters={}, bound=known)
+    assert case.worst == pytest.approx(known, rel=SOLVER)
+    assert case.replayed == pytest.approx(known, rel=1e-4)
+
+
+@pytest.mark.parametrize("step_size", [0.3, 1.7])
+def test_strongly_convex_gradient_descent_contracts_as_on_quadratics(step_size):
+    # Taylor, Hendrickx and Glineur 2018: the factor is max(|1 - h mu|, |1 - h L|)^2 exactly.
+    mu, smoothness = 0.2, 1.0
+    setting = Setting(
+        lambda x, best: jnp.sum((x - step_size * gradient(x) - best) ** 2),
+        lambda x, best: jnp.sum((x - best) ** 2) - 1,
+        {"f": smooth_convex(smoothness, mu)},
+        {"x": ()},
+        {"best": "f"},
+    )
+    known = max(abs(1 - step_size * mu), abs(1 - step_size * smoothness)) ** 2
+    case = solve(setting, parameters={}, bound=known)
+    assert case.worst == pytest.approx(known, rel=SOLVER)
+    assert case.replayed == pytest.approx(known, rel=1e-4)
+
+
+def test_two_functions_and_their_common_minimiser():
+    """A proximal gradient step contracts like its gradient step (Taylor et al. 2018)."""
+    mu, smoothness, step_size = 0.2, 1.0, 1.0
+
+    def step(x):
+        return proximal(x - step_size * gradient(x, "f"), step_size, "g")
+
+    setting = Setting(
+        lambda x, best: jnp.sum((step(x) - best) ** 2),
+        lambda x, best: jnp.sum((x - best) ** 2) - 1,
+        {"f": smooth_convex(smoothness, mu), "g": convex()},
+        {"x": ()},
+        {"best": "f + g"},
+    )
+    known = (1 - step_size * mu) ** 2
+    case = solve(setting, parameters={}, bound=known)
+    assert case.worst == pytest.approx(known, rel=SOLVER)
+    assert case.replayed == pytest.approx(known, rel=1e-4)
+
+
+def test_the_gradient_is_that_of_the_value():
+    """``jax.grad`` of the unknown value asks for the unknown gradient."""
+    loss = from_distance(lambda y: y - jax.grad(value)(y), 2, smooth_convex(1.0))
+    assert solve(loss, parameters={}, bound=0.1).worst == pytest.approx(0.1, rel=SOLVER)
+
+
+def test_sweep_covers_the_product_and_a_class_without_reconstruction_is_not_replayed():
+    def case(smoothness, steps):
+        # Gradients are at most L here, so that the Lipschitz constant changes nothing.
+        kind = FunctionClass("SmoothConvexLipschitzFunction", {"L": smoothness, "M": 10.0})
+        setting = from_distance(lambda y: y - gradient(y) / smoothness, steps, kind)
+        names = {"L": smoothness, "steps": steps}
+        return solve(setting, parameters=names, bound=smoothness / (4 * steps + 2))
+
+    cases = sweep(case, smoothness=[1.0, 4.0], steps=[1, 2])
+    assert [tuple(c.parameters.values()) for c in cases] == [(1.0, 1), (1.0, 2), (4.0, 1), (4.0, 2)]
+    assert all(c.worst == pytest.approx(c.bound, rel=SOLVER) for c in cases)
+    assert all(c.replayed is None for c in cases)
+
+
+def descent_claim(steps):
+    """Its family holds quadratics alone, which stay far from the worst case."""
+
+    def curvatures():
+        return numpyro.sample("h", dist.Uniform(0.1, 1.0).expand([3]))
+
+    def rate(h, *, denominator=4.0 * steps + 2.0):
+        x = (1 - h) ** steps / jnp.sqrt(len(h))
+        return at_most(0.5 * jnp.sum(h * x**2), 1 / denominator)
+
+    def exact(denominator=4.0 * steps + 2.0):
+        setting = from_distance(lambda y: y - gradient(y), steps, smooth_convex(1.0))
+        return [solve(setting, parameters={"steps": steps}, bound=1 / denominator)]
+
+    return Claim(
+        name="toy/descent",
+        statement="|x - x*| <= R: f(x_N) - f* <= L R^2 / (4N + 2)",
+        source="Drori and Teboulle 2014, Theorem 1",
+        families={"quadratic": curvatures},
+        conclusion=rate,
+        assumptions=lambda h: 1 - h.max(),
+        exact=exact,
+        tightness="tight",
+        mutants={"4N + 4": {"denominator": 4.0 * steps + 4.0}},
+    )
+
+
+def test_only_the_exact_rung_refutes_a_false_constant():
+    report = climb(descent_claim(10), effort=Effort(examples=5, samples=1000, restarts=8, steps=50))
+    assert report.verdict == Verdict.CERTIFIED
+    (mutant,) = report.mutants
+    assert mutant.killed_by == "exact"
+    assert {str(r.verdict) for r in mutant.rungs if r.rung != "exact"} <= {"held", "skipped"}
+
+
+def find(setting):
+    return solve(setting, parameters={}, bound=1.0)
+
+
+@pytest.mark.parametrize(
+    ("one_step", "primitive"),
+    [
+        (lambda y: y - gradient(y) / jnp.linalg.norm(gradient(y)), "sqrt"),
+        (lambda y: y - gradient(y).mean(), "dim_as_value"),
+        (lambda y: y - jnp.sum(gradient(y)), "reduce_sum"),
+        (lambda y: y - jnp.flip(gradient(y)), "rev"),
+        (lambda y: jnp.maximum(y, 0.0), "max"),
+        (lambda y: y - (gradient(y) @ y) * y, "mul"),
+        (lambda y: y - y**3, "integer_pow"),
+        (lambda y: y + 1.0, "gradient"),
+        (lambda y: jnp.where(value(y) > 0, y, -y), "gt"),
+    ],
+)
+def test_what_is_not_linear_in_points_is_named(one_step, primitive):
+    def step(y):
+        return y - gradient(one_step(y))
+
+    with pytest.raises(NotSymbolicError, match=f"primitive '{primitive}'.*twin"):
+        find(from_distance(step, 1, smooth_convex(1.0)))
+
+
+def test_programs_on_points_agree_with_the_same_programs_on_arrays():
+    """Stacks, indices, loops and weights: evaluate the symbolic result at solved points."""
+    import PEPit
+    from PEPit.functions import SmoothConvexFunction
+
+    def program(x, errors, best):
+        def body(carry, error):
+            return 0.5 * carry + error, carry
+
+        last, path = jax.lax.scan(body, x, errors)
+        weighted = jnp.arange(3.0) @ errors + path[1] - jnp.stack([x, last])[jnp.array(1)]
+        swapped = jnp.concatenate([errors[2:], errors[:2]])
+        inner = swapped @ x + jnp.sum(errors * path, axis=1)
+        return jnp.sum((weighted - best) ** 2), inner, jax.lax.cond(len(errors) > 2, jnp.add,
+            jnp.subtract, x, best)  # fmt: skip
+
+    pep = PEPit.PEP()
+    f = pep.declare_function(SmoothConvexFunction, L=1.0)
+    points = {"x": pep.set_initial_point(), "best": f.stationary_point()}
+    points["errors"] = np.array([pep.set_initial_point() for _ in range(3)], dtype=object)
+    norm, inner, moved = run_symbolically(program, points, {"f": f})
+    for point in (points["x"], *points["errors"], points["best"]):
+        pep.set_initial_condition(point**2 <= 1)
+    pep.set_performance_metric(norm)
+    pep.solve(verbose=0, solver="CLARABEL")
+    arrays = {"x": points["x"].eval(), "best": points["best"].eval()}
+    arrays["errors"] = np.stack([point.eval() for point in points["errors"]])
+    expected = program(**arrays)
+    allowed = 1e-12
+    np.testing.assert_allclose(norm.eval(), expected[0], rtol=allowed)
+    np.testing.assert_allclose([i.eval() for i in inner], expected[1], atol=allowed)
+    np.testing.assert_allclose(moved.eval(), expected[2], atol=allowed)
+
+
+def guarded(y):
+    """Gradient descent that would stop at huge gradients: no solver can follow the condition."""
+    slope = gradient(y)
+    return y - jnp.where(jnp.linalg.norm(slope) < 1e9, slope, 0.0)
+
+
+def plain_twin(length):
+    def twin(functions, x, best):
+        f = functions["f"]
+        end = x - length * f.gradient(x)
+        end = end - length * f.gradient(end)
+        return f.value(end) - f.value(best), (x - best) ** 2 - 1
+
+    return twin
+
+
+def test_a_twin_takes_the_place_of_its_method_and_the_method_replays_the_worst_case():
+    setting = from_distance(guarded, 2, smooth_convex(1.0))
+    with pytest.raises(NotSymbolicError):
+        find(setting)
+    case = solve(setting, parameters={}, bound=0.1, twin=plain_twin(1.0))
+    assert case.worst == pytest.approx(0.1, rel=SOLVER)
+    assert case.replayed == pytest.approx(0.1, rel=1e-4)
+
+
+def test_a_twin_that_does_something_else_is_refused():
+    setting = from_distance(guarded, 2, smooth_convex(1.0))
+    with pytest.raises(TwinError, match="metric: the method gives"):
+        solve(setting, parameters={}, bound=0.1, twin=plain_twin(1.01))
+
+
+@pytest.mark.parametrize(
+    ("mu", "smoothness"), [(0.0, 2.0), (0.5, 2.0), (0.0, np.inf), (0.5, np.inf)]
+)
+def test_an_interpolant_belongs_to_its_class_and_meets_its_data(mu, smoothness, seed):
+    """Data of a quadratic come back; elsewhere the inequalities of the class hold."""
+    rng = np.random.default_rng(seed)
+    curvature = np.array([mu, 1.0, min(smoothness, 5.0)])
+    points = rng.normal(size=(4, 3))
+    f = Interpolant(points, points * curvature, points**2 @ curvature / 2, smoothness, mu)
+    for x, g, v in zip(f.points, f.gradients, f.values, strict=True):
+        assert f.value(x) == pytest.approx(v, rel=1e-9)
+        if smoothness < np.inf:
+            np.testing.assert_allclose(f.gradient(x), g, atol=1e-6)
+    for x, y in itertools.pairwise(rng.normal(size=(6, 3))):
+        step = 0.7
+        end = f.proximal(x, step)
+        slope = (x - end) / step  # a subgradient at the proximal point
+        assert (
+            f.value(y) >= f.value(end) + slope @ (y - end) + mu / 2 * (y - end) @ (y - end) - 1e-9
+        )
+        if smoothness < np.inf:
+            np.testing.assert_allclose(slope, f.gradient(end), atol=1e-5)
+            line = f.value(x) + f.gradient(x) @ (y - x)
+            square = (y - x) @ (y - x) / 2
+            assert line + mu * square - 1e-9 <= f.value(y) <= line + smoothness * square + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (ExactCase({}, 1.0, 2.0, gap=1e-3), "two values differ"),
+        (ExactCase({}, 1.0, 2.0, replayed=0.9), "replays to 0.9"),
+        (ExactCase({}, 1.0, 2.0, replayed=math.nan), "replays to nan"),
+        (ExactCase({}, math.nan, 2.0), "worst case is nan"),
+        (ExactCase({}, 1.0, 2.0, gap=math.nan), "two values differ"),
+    ],
+)
+def test_a_doubtful_case_decides_nothing(case, reason):
+    assert reason in doubt(case)
+    claim = dataclasses.replace(descent_claim(1), exact=lambda: [case, ExactCase({}, 0.0, 1.0)])
+    assert exact_rung(claim, {}).verdict == Verdict.INCONCLUSIVE
+    false = ExactCase({}, 2.0, 1.0)
+    refuted = dataclasses.replace(descent_claim(1), exact=lambda: [case, false])
+    assert exact_rung(refuted, {}).verdict == Verdict.REFUTED
+
+
+def test_no_case_certifies_nothing():
+    assert (
+        exact_rung(dataclasses.replace(descent_claim(1), exact=list), {}).verdict
+        == Verdict.INCONCLUSIVE
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_enumeration_gives_the_moments_of_the_binomial_law(count):
+    p = Fraction(2, 7)
+    coin = {0: 1 - p, 1: p}
+    assert expectation(lambda *x: sum(x), *[coin] * count) == count * p
+    second = expectation(lambda *x: sum(x) ** 2, *[coin] * count)
+    assert second - (count * p) ** 2 == count * p * (1 - p)
+    tail = expectation(lambda *x: float(sum(x) >= 2), *[{0: 5 / 7, 1: 2 / 7}] * count)
+    assert tail == pytest.approx(scipy.stats.binom.sf(1, count, 2 / 7), rel=1e-13)
+
+
+def test_a_law_adds_up_to_one():
+    with pytest.raises(ValueError, match="got the sum 3/4"):
+        expectation(lambda x: x, {0: Fraction(1, 2), 1: Fraction(1, 4)})
+
+
+def test_connected_graphs_are_counted_as_in_the_encyclopedia_of_sequences():
+    assert [sum(1 for _ in connected_graphs(n)) for n in range(1, 7)] == [1, 1, 2, 6, 21, 112]
+
+
+def test_enumeration_finds_the_graph_of_least_connectivity():
+    """Fiedler: the path has the least spectral gap, 2 (1 - cos(pi / n)), of connected graphs."""
+
+    def gap(adjacency):
+        laplacian = np.diag(adjacency.sum(axis=0)) - adjacency
+        return 2 * (1 - math.cos(math.pi / 5)), float(np.linalg.eigvalsh(laplacian)[1])
+
+    case = enumerate_worst(gap, connected_graphs(5), parameters={"nodes": 5})
+    assert case.bound == pytest.approx(case.worst, rel=1e-12)
+    assert math.isnan(enumerate_worst(lambda x: (x, 1), [0.0, math.nan], parameters={}).worst)
+
+
+def test_quadrature_gives_gaussian_moments_within_its_own_error():
+    def density(x):
+        return math.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+
+    for function, known in [(abs, math.sqrt(2 / math.pi)), (lambda x: x**4, 3.0)]:
+        found, error = integral(lambda x, f=function: f(x) * density(x), breaks=[0.0])
+        assert abs(found - known) <= error < 1e-9
+
+
+def test_algebra_tells_true_from_false():
+    cosine = "b**2 + c**2 - 2*b*c*k"  # the law of cosines, k in place of the cosine
+    assert is_identity(f"{cosine} + 2*b*c*(k - 1)", "(b - c)**2")
+    assert not is_identity(cosine, "(b - c)**2")
+    assert is_identity("1/(1 - q) - 1", "q/(1 - q)")
+    with pytest.raises(ValueError, match="must be exact"):
+        is_identity("0.1*x", "x/10")
+    pieces = squares("2*x**2 + 2*x*y + y**2 - 2*y + 5")
+    assert pieces is not None
+    assert all(weight > 0 for weight, _ in pieces)
+    total = " + ".join(f"({weight})*({square})**2" for weight, square in pieces)
+    assert is_identity(total, "2*x**2 + 2*x*y + y**2 - 2*y + 5")
+    assert squares("x*y") is None
+    assert squares("x**2 - 1") is None
+    wrong = at_rationals("x*(1 - x)", "6/25", {"x": ["0", "1/2", "1"]}, parameters={})
+    assert wrong.worst == pytest.approx(0.01)
+    assert wrong.parameters == {"x": "1/2"}
