@@ -14,15 +14,15 @@ from jaxlab.claims.evaluate import Evaluator
 from jaxlab.claims.families import accepted
 from jaxlab.claims.search import Effort, Findings, Tally
 
-__all__ = ["explore"]
+__all__ = ["SLOW_IS_FINE", "explore"]
 
-# Compilation is slow and instances are large; neither says anything against the search.
-_SLOW_IS_FINE = (
+SLOW_IS_FINE = (
     hypothesis.HealthCheck.too_slow,
     hypothesis.HealthCheck.data_too_large,
     hypothesis.HealthCheck.large_base_example,
     hypothesis.HealthCheck.nested_given,
 )
+"""Compilation is slow and instances are large; neither says anything against a search."""
 
 
 class _Stop(Exception):  # noqa: N818 - control flow for Hypothesis, not an error of the user's
@@ -74,7 +74,7 @@ def explore(
         database=None,
         print_blob=False,
         verbosity=hypothesis.Verbosity.quiet,
-        suppress_health_check=_SLOW_IS_FINE,
+        suppress_health_check=SLOW_IS_FINE,
         phases=[hypothesis.Phase.generate, *[hypothesis.Phase.shrink] * effort.shrink],
     )
     @hypothesis.given(st.sampled_from(sorted(sources)), sizes_strategy, st.integers(0, 2**16))

@@ -16,7 +16,15 @@ from jaxlab.claims.examine import ClaimError
 from jaxlab.claims.explore import explore
 from jaxlab.claims.sample import sample
 from jaxlab.claims.search import Effort, Findings
-from jaxlab.claims.verdict import ClaimReport, MutantReport, RungReport, Verdict, merged
+from jaxlab.claims.smaller import smaller_counterexample
+from jaxlab.claims.verdict import (
+    Candidate,
+    ClaimReport,
+    MutantReport,
+    RungReport,
+    Verdict,
+    merged,
+)
 
 __all__ = ["climb", "climb_mutant", "climb_rung", "rungs_of", "share_error"]
 
@@ -235,10 +243,28 @@ def _searched(
     )
     if found.candidate is None:
         return report
-    return confirm(
-        claim, this.evaluator, found.candidate, report, variant, mutant,
-        folder=this.folder, origin=this.origin, shrink=this.effort.shrink,
-    )  # fmt: skip
+
+    def confirmed(candidate: Candidate) -> RungReport:
+        return confirm(
+            claim, this.evaluator, candidate, report, variant, mutant,
+            folder=this.folder, origin=this.origin, shrink=this.effort.shrink,
+        )  # fmt: skip
+
+    first = confirmed(found.candidate)
+    # Hypothesis has made its own finds small, and nobody reads a mutant's counterexample.
+    if first.verdict == Verdict.REFUTED and rung != "explore" and mutant is None:
+        smaller = _smaller(this, claim, found.candidate, variant)
+        return first if smaller is None else confirmed(smaller)
+    return first
+
+
+def _smaller(
+    this: _Climb, claim: Claim, found: Candidate, variant: Mapping[str, Any]
+) -> Candidate | None:
+    if claim.stochastic or not claim.sizes or not this.effort.shrink:
+        return None
+    left = this.deadline - time.monotonic()
+    return smaller_counterexample(claim, found, variant, this.seed, seconds=min(left, 20.0))
 
 
 def _with_part_of_error(claim: Claim, round_: int, many_rounds: bool) -> Claim:
