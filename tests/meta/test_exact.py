@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import subprocess
+import sys
 from fractions import Fraction
 
 import jax
@@ -141,6 +143,24 @@ def test_the_gradient_is_that_of_the_value():
     """``jax.grad`` of the unknown value asks for the unknown gradient."""
     loss = from_distance(lambda y: y - jax.grad(value)(y), 2, smooth_convex(1.0))
     assert solve(loss, parameters={}, bound=0.1).worst == pytest.approx(0.1, rel=SOLVER)
+
+
+def test_oracles_are_asked_at_stacks_of_points():
+    """The mean gap over the path of two proximal steps, asked by ``vmap``."""
+
+    def gap(x, best):
+        first = proximal(x, 1.0)
+        path = jnp.stack([first, proximal(first, 1.0)])
+        along = jax.vmap(value)(path) - value(best)
+        again = jax.vmap(proximal)(jnp.stack([x, first]), jnp.ones(2))
+        return along.mean() + jnp.sum((again - path) ** 2)
+
+    within = from_distance(lambda y: y, 0, convex()).conditions
+    setting = Setting(gap, within, {"f": convex()}, {"x": ()}, {"best": "f"})
+    case = solve(setting, parameters={}, bound=1.0)
+    # f(x_1) is at most 1/4 and f(x_2) at most 1/8, and not both on one function.
+    assert 1 / 8 < case.worst < 3 / 16 + SOLVER
+    assert case.replayed == pytest.approx(case.worst, rel=1e-4)
 
 
 def test_sweep_covers_the_product_and_a_class_without_reconstruction_is_not_replayed():
@@ -394,3 +414,19 @@ def test_algebra_tells_true_from_false():
     wrong = at_rationals("x*(1 - x)", "6/25", {"x": ["0", "1/2", "1"]}, parameters={})
     assert wrong.worst == pytest.approx(0.01)
     assert wrong.parameters == {"x": "1/2"}
+
+
+@pytest.mark.parametrize("package", ["PEPit", "cvxpy", "clarabel"])
+def test_the_rung_is_skipped_without_the_extra(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    report = exact_rung(descent_claim(1), {})
+    assert report.verdict == Verdict.SKIPPED
+    assert "pip install 'jaxlab[exact]'" in report.note
+
+
+def test_the_packages_of_the_extra_are_not_imported_with_the_library():
+    program = "import sys, jaxlab.claims.exact; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not {"PEPit", "cvxpy", "clarabel", "sympy", "networkx"} & set(done.stdout.split())

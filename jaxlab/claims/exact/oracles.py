@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax.extend.core import Primitive
-from jax.interpreters import ad
+from jax.interpreters import ad, batching
 from jaxtyping import Array, Float
 
 from jaxlab.core.types import Scalar
@@ -35,7 +35,7 @@ def _primitive(name: str) -> Primitive:
 
 _GRADIENT, _VALUE, _PROXIMAL = map(_primitive, ["gradient", "value", "proximal"])
 _GRADIENT.def_abstract_eval(lambda x, *, function: x)
-_VALUE.def_abstract_eval(lambda x, *, function: x.update(shape=()))
+_VALUE.def_abstract_eval(lambda x, *, function: x.update(shape=x.shape[:-1]))
 _PROXIMAL.def_abstract_eval(lambda x, step_size, *, function: x)
 
 ORACLES = frozenset([_GRADIENT, _VALUE, _PROXIMAL])
@@ -81,6 +81,21 @@ def _value_jvp(primals: Any, tangents: Any, *, function: str) -> Any:
 
 
 ad.primitive_jvps[_VALUE] = _value_jvp
+
+
+def _batching_rule(primitive: Primitive) -> Any:
+    """Axes before the last one are stacks of points."""
+
+    def batched(args: Any, dims: Any, **params: Any) -> Any:
+        sizes = [a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
+        moved = [batching.bdim_at_front(a, d, sizes[0]) for a, d in zip(args, dims, strict=True)]
+        return primitive.bind(*moved, **params), 0
+
+    return batched
+
+
+for _oracle in ORACLES:
+    batching.primitive_batchers[_oracle] = _batching_rule(_oracle)
 
 
 class UnknownFunction(Objective):

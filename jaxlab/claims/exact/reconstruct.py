@@ -214,7 +214,7 @@ def evaluate_on(
     def apply(equation: Any, args: list[Any]) -> list[Any]:
         if equation.primitive in ORACLES:
             answer = getattr(functions[equation.params["function"]], equation.primitive.name)
-            return [np.asarray(answer(*args))]
+            return [_over_stacks(answer, *args)]
         return apply_outside(equation, args, run)
 
     def run(closed: Any, args: list[Any]) -> list[Any]:
@@ -224,3 +224,11 @@ def evaluate_on(
         closed, structure = trace(lambda inputs: function(**inputs), dict(points))
         out = run(closed, [np.asarray(leaf) for leaf in jax.tree.leaves(dict(points))])
     return jax.tree.unflatten(structure, out)
+
+
+def _over_stacks(answer: Callable[..., Any], x: np.ndarray, *rest: Any) -> np.ndarray:
+    """An answer for each point of a stack; what else is asked has the stack's shape or none."""
+    if x.ndim == 1:
+        return np.asarray(answer(x, *rest))
+    rows = [(x[i], *(r[i] if r.ndim else r for r in rest)) for i in range(len(x))]
+    return np.stack([_over_stacks(answer, *row) for row in rows])

@@ -229,6 +229,8 @@ def find_worst(
 
 def _solve(program: Any, solver: str) -> float | None:
     failed = require("cvxpy").error.SolverError
+    if solver == "CLARABEL":
+        require("clarabel")
     # How inaccurate a solution is, the gap tells in numbers; it decides the verdict.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.filterwarnings("ignore", message="Solution may be inaccurate")
