@@ -57,13 +57,18 @@ def evaluate(
     sizes: Mapping[str, Any],
     variant: Mapping[str, Any],
 ) -> Evaluation:
-    """Margin, estimate and slack of one instance; NaN anywhere makes them NaN."""
-    said = sides(claim, instance, key, {**sizes, **variant})
-    slack = _least(
-        jnp.asarray(
-            _slack(claim.assumptions(instance, **accepted(claim.assumptions, sizes))), dtype=float
-        )
+    """Margin, estimate and slack of one instance; NaN anywhere makes them NaN.
+
+    Raises:
+        ClaimError: The conclusion or the assumptions raised something.
+    """
+    settings = {**sizes, **variant}
+    said = user_errors_named("the conclusion", lambda: sides(claim, instance, key, settings))
+    assumed = user_errors_named(
+        "the assumptions",
+        lambda: claim.assumptions(instance, **accepted(claim.assumptions, sizes)),
     )
+    slack = _least(jnp.asarray(_slack(assumed), dtype=float))
     if isinstance(said, Comparison):
         margin = estimate = _least(said.margin)
     elif isinstance(said, (Expectation, Probability, Scaling)):
@@ -131,7 +136,7 @@ class Evaluator:
         mark = ("bytes", name)
         if mark not in self._programs:
             shape = self.instance_shape(name, self.claim.typical)
-            judge = self._judge(self.claim.typical, {})
+            judge = self.judge({}, self.claim.typical)
             closed = jax.make_jaxpr(judge)(shape, jax.random.key(0), 0.5, self.numbers({}))
             needed = memory_of(closed)
             check_memory(needed, self.claim.typical)
@@ -148,6 +153,25 @@ class Evaluator:
         sizes = self.claim.typical
         shapes = {name: self.instance_shape(name, sizes) for name in self.claim.families}
         examine(self.claim, shapes, sides)
+        for name in self.claim.boundary:
+            self.boundary(name, sizes)
+        for name in self.claim.families:
+            self.bytes_per_instance(name)
+
+    def boundary(self, name: str, sizes: Mapping[str, Any]) -> Any:
+        """A boundary instance.
+
+        Raises:
+            ClaimError: It cannot be computed, or is too large.
+        """
+        family, what = self.claim.boundary[name], f"boundary instance {name!r}"
+        settings = accepted(family, sizes)
+        try:
+            needed = memory_of(jax.make_jaxpr(lambda: family(**settings))())
+        except Exception:  # computed by NumPy, or wrong, which is told below
+            needed = 0
+        check_memory(needed, sizes)
+        return user_errors_named(what, lambda: family(**settings), must="be computable")
 
     def flattener(self, name: str) -> Callable[[Array], Array]:
         """The compiled ``keys -> unconstrained numbers`` of a model, each draw a flat row."""
@@ -189,7 +213,7 @@ class Evaluator:
         """
         mark = ("compiled", name, *self._mark(self.claim.typical, variant))
         if mark not in self._programs:
-            self._programs[mark] = jax.jit(make(self._judge(self.claim.typical, variant)))
+            self._programs[mark] = jax.jit(make(self.judge(variant, self.claim.typical)))
         return self._programs[mark]
 
     def outside(
@@ -206,7 +230,11 @@ class Evaluator:
         mark = ("traced", structure, shapes, *self._mark(sizes, variant))
         args = (instance, key, error, self.numbers(variant))
         if mark not in self._programs:
-            self._programs[mark] = trace_outside(self._judge(sizes, variant), *args)
+            self._programs[mark] = trace_outside(
+                self.judge(variant, sizes),
+                *args,
+                look=lambda program: check_memory(memory_of(program), sizes),
+            )
         return self._programs[mark](*args)
 
     def draw_outside(self, name: str, sizes: Mapping[str, Any], key: Array) -> Any:
@@ -234,9 +262,10 @@ class Evaluator:
         fixed = self._fixed(variant)
         return tuple(sorted(sizes.items())), tuple(sorted(fixed.items(), key=str))
 
-    def _judge(
-        self, sizes: Mapping[str, Any], variant: Mapping[str, Any]
+    def judge(
+        self, variant: Mapping[str, Any], sizes: Mapping[str, Any]
     ) -> Callable[..., Evaluation]:
+        """The function ``(instance, key, error, numbers) -> Evaluation``, not compiled."""
         fixed = self._fixed(variant)
 
         def one(instance: Any, key: Array, error: Any, numbers: dict) -> Evaluation:

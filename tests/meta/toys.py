@@ -1,5 +1,7 @@
 """Claims whose truth is known, to test the ladder itself."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -7,8 +9,7 @@ import numpyro.distributions as dist
 from hypothesis import strategies as st
 
 from jaxlab.claims import Claim, Expectation, at_most, at_most_in_ratio
-
-STEPS, DIM = 20, 6
+from jaxlab.core.locate import load_companion
 
 
 def vector(dim):
@@ -36,47 +37,10 @@ def cauchy_schwarz(**changes):
     return Claim(**{**settings, **changes})
 
 
-def quadratic(dim):
-    """A spectrum in [mu, mu kappa] that reaches both ends, and a start."""
-    mu = numpyro.sample("mu", dist.LogUniform(1e-3, 1.0))
-    kappa = numpyro.sample("kappa", dist.LogUniform(1.0, 1e3))
-    position = numpyro.sample("position", dist.Uniform(0.0, 1.0).expand([dim]))
-    position = position.at[0].set(0.0).at[-1].set(1.0)
-    start = numpyro.sample("start", dist.Normal(0.0, 1.0).expand([dim]))
-    return mu * (1 + (kappa - 1) * position), start
-
-
-def nesterov_rate(problem, *, steps, momentum_shift=0.0):
-    """Constant momentum on a diagonal quadratic, written apart from the library."""
-    curvature, start = problem
-    mu, smoothness = curvature.min(), curvature.max()
-    q = jnp.sqrt(mu / smoothness)
-    beta = (1 - q) / (1 + q) + momentum_shift
-
-    def step(carry, _):
-        x, y = carry
-        new = y - curvature * y / smoothness
-        return (new, new + beta * (new - x)), None
-
-    (x, _), _ = jax.lax.scan(step, (start, start), length=steps)
-    gap = 0.5 * jnp.sum(curvature * x**2)
-    energy = 0.5 * jnp.sum(curvature * start**2) + 0.5 * mu * jnp.sum(start**2)
-    return at_most_in_ratio(gap, (1 - q) ** steps * energy)
-
-
 def nesterov():
-    return Claim(
-        name="toy/nesterov",
-        statement="f(x_k) - f* <= (1 - sqrt(mu/L))^k (f(x_0) - f* + mu/2 |x_0 - x*|^2)",
-        source="Nesterov 2004, Theorem 2.2.3",
-        families={"quadratic": quadratic},
-        conclusion=nesterov_rate,
-        assumptions=lambda problem: problem[0].min(),
-        sizes={"dim": st.just(DIM), "steps": st.sampled_from([0, 1, STEPS])},
-        typical={"dim": DIM, "steps": STEPS},
-        mutants={"momentum off by -0.1": {"momentum_shift": -0.1}},
-        rungs=("sample", "attack"),
-    )
+    """The textbook's claim, without Hypothesis."""
+    claim = load_companion("proofs_checks", "textbook").NESTEROV
+    return dataclasses.replace(claim, rungs=("sample", "attack"))
 
 
 def bounded_mean(probability, *, shift=0.0):
