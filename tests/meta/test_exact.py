@@ -35,6 +35,7 @@ from jaxlab.claims.exact.reconstruct import Interpolant
 from jaxlab.claims.exact.rung import doubt, exact_rung
 from jaxlab.claims.exact.twin import TwinError
 from jaxlab.core import run
+from jaxlab.core.locate import load_companion
 from jaxlab.core.types import Method
 from jaxlab.optim import inexact_agd as agd
 
@@ -100,6 +101,45 @@ def test_proximal_point_has_the_worst_case_of_taylor(steps, step_size):
     case = solve(setting, parameters={}, bound=known)
     assert case.worst == pytest.approx(known, rel=SOLVER)
     assert case.replayed == pytest.approx(known, rel=1e-4)
+
+
+def test_the_optimized_gradient_method_has_the_worst_case_of_kim_and_fessler():
+    """A loop with momentum; the factor is L R^2 / (2 theta_N^2) (2016, arXiv:1406.5468)."""
+    steps = 3
+    theta = [1.0]
+    for index in range(steps):
+        factor = 8 if index == steps - 1 else 4
+        theta.append((1 + math.sqrt(1 + factor * theta[-1] ** 2)) / 2)
+
+    def gap(x, best):
+        def step(carry, thetas):
+            x, y = carry
+            now, later = thetas
+            new = x - gradient(x)
+            ahead = new + (now - 1) / later * (new - y) + now / later * (new - x)
+            return (ahead, new), None
+
+        thetas = (jnp.array(theta[:-1]), jnp.array(theta[1:]))
+        (end, _), _ = jax.lax.scan(step, (x, x), thetas)
+        return value(end) - value(best)
+
+    within = from_distance(gradient, 0, smooth_convex(1.0)).conditions
+    setting = Setting(gap, within, {"f": smooth_convex(1.0)}, {"x": ()}, {"best": "f"})
+    known = 1 / (2 * theta[-1] ** 2)
+    case = solve(setting, parameters={"steps": steps}, bound=known)
+    assert case.worst == pytest.approx(known, rel=SOLVER)
+    assert case.replayed == pytest.approx(known, abs=1e-4)
+
+
+def test_a_claims_own_conclusion_and_its_mutants_run_on_points():
+    """The energy of inexact accelerated descent decreases as claimed, with equality."""
+    checks = load_companion("proofs_checks", "inexact_agd")
+    claim = checks.CLAIMS[0]
+    cases = claim.exact()
+    assert [case.parameters["kappa"] for case in cases] == [4.0, 25.0, 100.0]
+    assert all(abs(case.worst) < SOLVER and abs(case.replayed) < 1e-4 for case in cases)
+    for mutant in ("gradient at the midpoint", "step 2/L", "sign of the error"):
+        assert exact_rung(claim, claim.mutants[mutant]).verdict == Verdict.REFUTED
 
 
 @pytest.mark.parametrize("step_size", [0.3, 1.7])
