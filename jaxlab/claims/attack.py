@@ -14,7 +14,7 @@ from jaxlab.claims.approach import approach_boundary
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.descend import DESCENTS, Population
 from jaxlab.claims.evaluate import Evaluation, Evaluator
-from jaxlab.claims.families import from_unconstrained, is_model
+from jaxlab.claims.families import from_unconstrained, is_model, unconstrained
 from jaxlab.claims.sample import judged_pieces
 from jaxlab.claims.search import Effort, Findings, Tally, at_most_allowed, tolerance_of
 
@@ -39,16 +39,25 @@ def attack(
     with fixed keys fits their noise. What is after ``deadline`` (on the clock of
     ``time.monotonic``) is not begun.
     """
-    state, notes = Tally(claim), []
-    models = [name for name, family in claim.families.items() if is_model(family)]
+    state, notes, start = Tally(claim), [], jax.random.key(seed)
+    models = [
+        name
+        for name, family in claim.families.items()
+        if is_model(family) and _continuous(family, start, claim.typical)
+    ]
     for index, name in enumerate(models):
-        root = jax.random.fold_in(jax.random.key(seed), 1000 + index)
+        root = jax.random.fold_in(start, 1000 + index)
         _attack_family(claim, evaluator, name, variant, effort, root, deadline, state, notes)
         if state.candidate or time.monotonic() > deadline:
             break
     if not models:
-        notes.append("no NumPyro family to descend in")
+        notes.append("no NumPyro family with continuous numbers to descend in")
     return state.findings("; ".join(notes))
+
+
+def _continuous(family: Callable[..., Any], key: Array, sizes: Mapping[str, Any]) -> bool:
+    """Whether a model draws any number that can be moved."""
+    return bool(jax.eval_shape(lambda key: unconstrained(family, key, sizes), key))
 
 
 def _attack_family(

@@ -43,17 +43,17 @@ def examine(claim: Claim, shapes: Mapping[str, Any], sides: Sides) -> None:
     """
     programs: dict[str, Any] = {}
     for name, shape in shapes.items():
-        programs[name], said = _traced(claim, shape, sides, {})
+        programs[name], said = _traced(claim, name, shape, sides, {})
         _check_result(name, said)
         _check_program(name, programs[name], said, shape)
-        again, _ = _traced(claim, shape, sides, {})
+        again, _ = _traced(claim, name, shape, sides, {})
         if not _same(programs[name], again):
             raise ClaimError(
                 f"the conclusion must be a pure function, got two programs from two traces over "
                 f"{name!r}: it reads or changes something outside"
             )
     for mutant, variant in claim.mutants.items():
-        mutants = (_traced(claim, shape, sides, variant)[0] for shape in shapes.values())
+        mutants = (_traced(claim, *pair, sides, variant)[0] for pair in shapes.items())
         if all(_same(*pair) for pair in zip(programs.values(), mutants, strict=True)):
             raise ClaimError(
                 f"mutant {mutant!r} must differ from the original, got the same program: the "
@@ -106,11 +106,20 @@ def user_errors_named(what: str, function: Callable[[], Any], must: str = "be tr
         ) from error
 
 
-def _traced(claim: Claim, shape: Any, sides: Sides, variant: Mapping[str, Any]) -> tuple[Any, Any]:
+def _traced(
+    claim: Claim, name: str, shape: Any, sides: Sides, variant: Mapping[str, Any]
+) -> tuple[Any, Any]:
     key = jax.random.key(0)
 
     def conclusion(instance: Any, key: Array) -> Any:
-        return sides(claim, instance, key, {**claim.typical, **variant})
+        said = sides(claim, instance, key, {**claim.typical, **variant})
+        known = (Comparison, Expectation, Probability, Scaling, float, int)
+        if not isinstance(said, known) and not hasattr(said, "shape"):
+            raise ClaimError(
+                "the conclusion must give a Comparison, an Expectation, a Probability, a Scaling "
+                f"or a scalar margin, got {type(said).__name__} over {name!r}"
+            )
+        return said
 
     return user_errors_named(
         "the conclusion",
@@ -127,18 +136,13 @@ def _check_result(name: str, said: Any) -> None:
             for field, value in said._asdict().items()
             if field in ("values", "bound", "exponent") and hasattr(value, "dtype")
         }
-    elif hasattr(said, "shape"):
+    else:
         if said.shape:
             raise ClaimError(
                 f"a bare margin must be a scalar, got shape {said.shape} over {name!r}; give a "
                 "Comparison, whose sides may have any shape"
             )
         parts = {"margin": said}
-    else:
-        raise ClaimError(
-            "the conclusion must give a Comparison, an Expectation, a Probability, a Scaling or a "
-            f"scalar margin, got {type(said).__name__} over {name!r}"
-        )
     for field, part in parts.items():
         if part.dtype != jnp.float64:
             raise ClaimError(

@@ -11,7 +11,6 @@ import jax
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.evaluate import Evaluator
-from jaxlab.claims.families import accepted
 from jaxlab.claims.search import Effort, Findings, Tally
 
 __all__ = ["SLOW_IS_FINE", "explore"]
@@ -50,9 +49,8 @@ def explore(
 
     def look(name: str, sizes: Mapping[str, Any], instance_seed: int) -> None:
         key_instance, key_claim = jax.random.split(jax.random.key(instance_seed))
-        family = sources[name]
         if name in claim.boundary:
-            instance = family(**accepted(family, sizes))
+            instance = evaluator.boundary(name, sizes)
         else:
             instance = evaluator.draw_outside(name, sizes, key_instance)
         error = claim.error / (effort.examples + len(sources))

@@ -45,13 +45,22 @@ def evaluate_outside(function: Callable[..., Any], *args: Any) -> Any:
     return trace_outside(function, *args)(*args)
 
 
-def trace_outside(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+def trace_outside(
+    function: Callable[..., Any], *args: Any, look: Callable[[Any], None] | None = None
+) -> Callable[..., Any]:
     """Trace once, to compute many times without a compiler.
+
+    Args:
+        function: Traceable by JAX.
+        args: Pytrees of arrays.
+        look: Is shown the program before anything is computed, and may raise.
 
     Returns:
         A function of arguments that look like ``args``.
     """
     closed, structure = trace(function, *args)
+    if look is not None:
+        look(closed)
 
     def compute(*args: Any) -> Any:
         flat = [to_numpy(leaf) for leaf in jax.tree.leaves(args)]

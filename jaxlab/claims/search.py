@@ -15,6 +15,10 @@ from jaxlab.claims.verdict import Candidate
 __all__ = ["Effort", "Findings", "Tally", "at_most_allowed", "tolerance_of"]
 
 
+_ENOUGH = 20
+"""So many equal margins in a row are no accident."""
+
+
 class Effort(NamedTuple):
     """How hard to try.
 
@@ -77,7 +81,7 @@ class Tally:
         self.count, self.least = 0, {}
         self.candidate: Candidate | None = None
         self.nan = self.vacuous = ""
-        self._seen: set[float] = set()
+        self._looked, self._seen = 0, set()
 
     @property
     def stopped(self) -> bool:
@@ -92,12 +96,13 @@ class Tally:
         if example.stopped:
             self.candidate = example.candidate
             self.nan, self.vacuous = example.nan, example.vacuous
+        self._note_margins(example._looked, example._seen)
 
     def findings(self, note: str = "") -> Findings:
         """The result."""
         constant = ""
-        if self.count >= 100 and len(self._seen) == 1:
-            constant = f"the margin is {next(iter(self._seen)):.6g} at all {self.count} instances"
+        if self._looked >= _ENOUGH and len(self._seen) == 1:
+            constant = f"the margin is {next(iter(self._seen)):.6g} at all {self._looked} instances"
         return Findings(
             self.count, self.least, self.candidate, self.nan, self.vacuous, constant, note
         )
@@ -115,6 +120,7 @@ class Tally:
             self.nan = self.nan or f"{where}: the margin is NaN"
         else:
             self._lower(name, estimate)
+            self._note_margins(1, {margin})
             if not margin >= -self.tolerance and self._is_worst(margin):
                 self.candidate = Candidate(name, dict(sizes), instance, key, margin)
 
@@ -137,14 +143,19 @@ class Tally:
             return
         known = np.where(unknown, np.inf, margin)
         self._lower(name, float(np.min(np.where(np.isnan(estimate), np.inf, estimate))))
-        if len(self._seen) < 2:
-            self._seen |= {float(margin[0]), float(margin.min()), float(margin.max())}
+        ends = {float(margin[0]), float(margin.min()), float(margin.max())}
+        self._note_margins(len(margin), ends)
         worst = int(known.argmin())
         if not known[worst] >= -self.tolerance and self._is_worst(float(known[worst])):
             instance = jax.tree.map(lambda leaf: leaf[worst], batch.instances)
             self.candidate = Candidate(
                 name, dict(self.claim.typical), instance, batch.keys[worst], float(known[worst])
             )
+
+    def _note_margins(self, number: int, margins: set[float]) -> None:
+        self._looked += number
+        if len(self._seen) < 2:
+            self._seen |= margins
 
     def _lower(self, name: str, margin: float) -> None:
         self.least = {**self.least, name: min(margin, self.least.get(name, math.inf))}
