@@ -57,20 +57,13 @@ class ClaimsFile(pytest.Module):
 
     def collect(self) -> Iterator["ClaimNode"]:
         """One node per claim, however often the claim is found."""
-        from jaxlab.claims.claim import Claim
+        from jaxlab.claims.sources import claims_in
 
-        found: list[Claim] = []
-        for value in vars(self.obj).values():
-            inside = value if isinstance(value, (list, tuple)) else [value]
-            for claim in inside:
-                if isinstance(claim, Claim) and not any(claim is known for known in found):
-                    found.append(claim)
-        for number, claim in enumerate(found):
-            if any(claim.name == other.name for other in found[:number]):
-                raise self.CollectError(
-                    f"the claims of {self.path} must have different names, got two called "
-                    f"{claim.name!r}"
-                )
+        try:
+            claims = claims_in(self.obj)
+        except ValueError as error:
+            raise self.CollectError(f"{self.path}: {error}") from error
+        for claim in claims:
             yield ClaimNode.from_parent(self, name=claim.name, claim=claim)
 
 

@@ -157,7 +157,7 @@ def pytest_collection_finish(session):
     hook = "--jaxtyping-packages=jaxlab,beartype.beartype"
     result = pytester.runpytest_subprocess("--claims", "--co", "-q", hook)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["*twins_claims.py must have different names, got two*'twin'"])
+    result.stdout.fnmatch_lines(["*twins_claims.py: names of claims must differ, got 'twin' twice"])
     rungs = ("check", "explore", "mutant[constant 10% too small]")
     files = {"test_a.py::a": rungs, "b_claims.py::b": rungs, "c_claims.py::c": rungs}
     collected = [line for line in result.outlines if "::" in line]
