@@ -305,9 +305,9 @@ CLAIMS = (
     ),
     false(
         name="false/chebyshev_bound",
-        statement="conjugate gradients: |x_3|_A <= 0.98 |x_0|_A / T_3((L + m)/(L - m)), n = 6",
+        statement="conjugate gradients: |x_3|_A <= 0.98 |x_0|_A / T_3((L + m)/(L - m)), n = 10",
         source="Greenbaum 1979: with 1 in place of 0.98, reached for every number of steps",
-        families={"quadratic": lambda: bowl(6, 100.0)},
+        families={"quadratic": lambda: bowl(10, 100.0)},
         conclusion=chebyshev_bound,
         assumptions=is_strongly_convex,
     ),

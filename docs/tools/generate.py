@@ -7,7 +7,8 @@ Run from the repository's root::
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. The table of papers comes
 from the registry, the tables of claims from ``docs/papers/SLUG_claims.json`` (written by ``jaxlab
 verify SLUG --json``), the reference numbers from ``docs/papers/SLUG_reference.json`` (written by
-``docs/tools/reference.py``).
+``docs/tools/reference.py``), the false theorems from ``docs/false_theorems.json`` (written by
+``benchmarks/false_theorems.py --json``).
 """
 
 import json
@@ -32,7 +33,10 @@ def main() -> None:
 
 def generated() -> dict[Path, str]:
     """The pages with generated parts, as they should be."""
-    pages = {ROOT / "README.md": {"papers": papers_table}}
+    pages = {
+        ROOT / "README.md": {"papers": papers_table},
+        ROOT / "docs/false-theorems.md": false_theorems_parts(),
+    }
     for paper in papers():
         pages[ROOT / f"docs/papers/{paper.slug}.md"] = paper_parts(paper)
     return {path: fill(path.read_text(), parts) for path, parts in pages.items()}
@@ -49,6 +53,20 @@ def paper_parts(paper: Paper) -> dict[str, Callable[[], str]]:
         "mutants": lambda: mutants_table(data("claims")),
         "reference": lambda: reference_table(data("reference")),
     }
+
+
+def false_theorems_parts() -> dict[str, Callable[[], str]]:
+    """The parts of the page on the bench of false theorems."""
+    measured = json.loads((ROOT / "docs/false_theorems.json").read_text())
+    return {
+        "totals": lambda: false_theorems_totals(measured),
+        "theorems": lambda: false_theorems_table(measured["rows"]),
+        "statements": lambda: table(
+            ("theorem", "statement", "source"),
+            [(f"`{row['name']}`", f"`{row['statement']}`", row["source"])
+             for row in measured["rows"]],
+        ),
+    }  # fmt: skip
 
 
 def fill(text: str, parts: dict[str, Callable[[], str]]) -> str:
@@ -121,6 +139,32 @@ def reference_table(reference: dict[str, Any]) -> str:
         for row in reference["default"]
     ]  # fmt: skip
     return table(("quantity", "measured", "band", "threshold of the verdict"), rows)
+
+
+def false_theorems_totals(measured: dict[str, Any]) -> str:
+    """Both scores in a sentence."""
+    rows = measured["rows"]
+    ladder, alone = (sum(bool(row[way]["rung"]) for row in rows) for way in ("ladder", "sample"))
+    return (
+        f"Of {len(rows)} false theorems the ladder refutes **{ladder}** and `sample` alone "
+        f"**{alone}**, each within {measured['budget']:g} s on {measured['cores']} cores."
+    )
+
+
+def false_theorems_table(rows: list[dict[str, Any]]) -> str:
+    """One row per theorem: what refuted it, and whether random instances would have."""
+    columns = ("theorem", "what is false", "refuted by", "instances", "seconds",
+               "`sample` alone", "instances", "seconds")  # fmt: skip
+    lines = []
+    for row in rows:
+        ladder, alone = row["ladder"], row["sample"]
+        lines.append((
+            f"`{row['name']}`", row["kind"], ladder["rung"] or "**nothing**",
+            f"{ladder['instances']:,}", f"{ladder['seconds']:.1f}",
+            "refutes" if alone["rung"] else "does not",
+            f"{alone['instances']:,}", f"{alone['seconds']:.1f}",
+        ))  # fmt: skip
+    return table(columns, lines)
 
 
 def _margin(rung: dict[str, Any] | None) -> str:

@@ -5,6 +5,7 @@ The counterexamples below are written by hand from the theorems' sources, apart 
 
 import importlib.util
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -220,6 +221,12 @@ def test_every_false_theorem_is_held_to_a_counterexample():
     assert len(BENCH) >= 24
     assert all(claim.expected == "refuted" for claim, _ in BENCH.values())
     assert {name for name, (_, kind) in BENCH.items() if kind != "folklore"} == set(EXTREMAL)
+
+
+def test_the_stored_numbers_are_of_these_theorems():
+    stored = json.loads((ROOT / "docs/false_theorems.json").read_text())
+    statements = {row["name"]: row["statement"] for row in stored["rows"]}
+    assert statements == {name: claim.statement for name, (claim, _) in BENCH.items()}
 
 
 @pytest.mark.parametrize("name", ["residuals_decrease", "samuelson", "normal_interval"])
