@@ -17,6 +17,7 @@ _EXTRAS = {
     "matplotlib": "experiments",
     "networkx": "experiments",
     "sklearn": "experiments",
+    "cosmic_ray": "nightly",
 }
 
 
