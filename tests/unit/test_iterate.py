@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxlab.core import Method, Status, run, run_until
+from jaxlab.core.iterate import init_key, step_key
 from jaxlab.core.types import status_name
 
 EPS = np.finfo(float).eps
@@ -54,6 +55,11 @@ def test_noise_differs_between_steps_and_keys():
     assert len(set(np.concatenate([noise, other]).tolist())) == 18
 
 
+def test_the_start_shares_no_key_with_a_step():
+    keys = [KEY, init_key(KEY), *(step_key(KEY, step) for step in range(3))]
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 5
+
+
 def test_every_records_the_last_step_of_each_group():
     full = run(walk(), jnp.asarray(1.0), 0.9, KEY, num_steps=12)
     sparse = run(walk(), jnp.asarray(1.0), 0.9, KEY, num_steps=12, every=4)
@@ -74,13 +80,14 @@ def test_the_answer_is_the_closed_form():
         (power(), np.nan, None, Status.INPUT_NONFINITE, 0),
         (power(nan_at=3), 1.0, None, Status.NONFINITE, 3),
         (power(), 1.0, 5.0, Status.DIVERGED, 2),
+        (power(), 1.0, 8.0, Status.DIVERGED, 3),
         (power(nan_at=4), 1.0, 5.0, Status.NONFINITE, 2),
         (power(), 1.0, 1e9, Status.OK, -1),
     ],
 )
 @pytest.mark.parametrize("every", [1, 4])
 def test_status_says_what_went_bad_and_when(method, start, threshold, status, bad, every):
-    """Powers of two exceed 5 at 2**3, that is, at step 2."""
+    """Powers of two exceed 5 at 2**3, that is, at step 2, and 8 a step later."""
     done = run(
         method, jnp.asarray(start), 2.0, KEY, num_steps=8, every=every,
         divergence_threshold=threshold,
