@@ -142,10 +142,18 @@ def test_reproducible_descent_is_accelerated_descent_on_the_ridge():
 def test_reproducible_steps_by_hand():
     # r = 0.01, sqrt((1 + r)/r) = sqrt(101), log(8 * 0.01 / 1e-6) = 11.29: 2 * 11.29 * 10.05.
     assert inexact_agd.reproducible_steps(1.0, 1.0, 1e-2, energy=1.0, error_norm=1e-3) == 227
+    # r = 0.9 / 3**2, sqrt((3 + r)/r) = sqrt(31), log(8 * 5 * 0.1 / 0.01) = 5.99: 66.7.
+    assert inexact_agd.reproducible_steps(3.0, 3.0, 0.9, energy=5.0, error_norm=0.1) == 67
     # The logarithm is at least 1.
     assert inexact_agd.reproducible_steps(1.0, 1.0, 1e-2, energy=0.0, error_norm=1.0) == 21
 
 
+def test_reproducible_hyper_by_hand():
+    ridge, hyper = inexact_agd.reproducible_hyper(2.4, 3.0, 0.9)
+    np.testing.assert_allclose((ridge, *hyper), (0.1, 0.4, 0.2), rtol=4 * EPS)
+
+
 def test_energy_formulas_by_hand():
     np.testing.assert_allclose(inexact_agd.energy_factor(0.5), 2 / 3, rtol=4 * EPS)
+    np.testing.assert_allclose(inexact_agd.energy_factor(0.2), 8 / 9, rtol=4 * EPS)
     np.testing.assert_allclose(inexact_agd.energy_floor(0.3, 2.0), 0.09, rtol=4 * EPS)
