@@ -57,7 +57,8 @@ OWN_TESTS = {
     "jaxlab/claims": Tests(META, ("tests/meta/test_attack.py", "tests/cli/test_verify.py")),
     "jaxlab/claims/command.py": Tests(("tests/cli/test_verify.py",), META),
     "jaxlab/claims/conclusions.py": Tests(
-        ("tests/meta/test_ladder.py",), ("tests/meta/test_calibration.py",)
+        ("tests/unit/test_conclusions.py",),
+        ("tests/meta/test_ladder.py", "tests/meta/test_calibration.py"),
     ),
     "jaxlab/claims/control.py": Tests(("tests/meta/test_exact.py",)),
     "jaxlab/claims/numpy_rules.py": Tests(META, ("tests/meta/test_exact.py",)),
@@ -438,6 +439,7 @@ def name_of(result: Result) -> str:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # the library need not be installed
     try:
         sys.exit(main())
     except ImportError as error:
