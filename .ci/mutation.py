@@ -164,6 +164,9 @@ class Checkout:
                 _end(process)
         if process.returncode == 0:
             return "survived", ""
+        if process.returncode in (-signal.SIGKILL, -signal.SIGTERM):
+            # By a person or for want of memory, which is no verdict.
+            raise SystemExit(f"the tests were ended from outside: {' '.join(words)}")
         return "killed", what_failed(output) or f"exit code {process.returncode}"
 
     def forget_bytecode(self, module: str) -> None:
