@@ -94,6 +94,7 @@ def test_one_agent_has_no_spectrum():
         ({"num_local_steps": 0}, r"num_local_steps must be at least 1, got 0"),
         ({"step_size": 0.0}, r"step_size must be in \(0, 2/smoothness\), got 0\.0"),
         ({"step_size": 0.5}, r"step_size must be in \(0, 2/smoothness\), got 0\.5"),
+        ({"step_size": 0.6}, r"step_size must be in \(0, 2/smoothness\), got 0\.6"),
         ({"step_size": -0.1}, r"step_size must be in \(0, 2/smoothness\), got -0\.1"),
         ({"mode": "fast"}, r"mode must be 'auto', 'accelerated' or 'plain', got 'fast'"),
     ],
