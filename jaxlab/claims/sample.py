@@ -71,17 +71,8 @@ def judged_pieces(
     largest = max(1, min(_PIECE, _PIECE_BYTES // max(evaluator.bytes_per_instance(name), 1)))
     num_pieces = math.ceil(num_samples / largest)
     size = math.ceil(num_samples / num_pieces)
-    # The next piece is drawn and judged while the host looks at this one.
-    pending: tuple[Batch, Evaluation] | None = None
     for piece in range(num_pieces):
         batch = evaluator.draw_batch(name, jax.random.fold_in(key, piece), size)
-        coming = batch, program(batch.instances, batch.keys, error, numbers)
-        if pending is not None:
-            yield pending[0], _on_host(pending[1])
-        pending = coming
-    if pending is not None:
-        yield pending[0], _on_host(pending[1])
-
-
-def _on_host(seen: Evaluation) -> Evaluation:
-    return Evaluation(*(np.asarray(part) for part in seen))
+        seen = program(batch.instances, batch.keys, error, numbers)
+        # The next draw must not begin before: two programs at a time can wait for each other too.
+        yield batch, Evaluation(*(np.asarray(part) for part in seen))
