@@ -292,9 +292,10 @@ def measure(checkout: Checkout, module: str, file: Path, args: argparse.Namespac
 
 
 def runs_of(module: str, *, quick: bool) -> list[tuple[str, ...]]:
-    """The arguments of each run of pytest, beginning with the module's examples."""
+    """The arguments of each run of pytest; the first has the module's examples, too."""
     tests = own_tests(module)
-    runs = [(module, *tests.quick)]
+    # Pytest imports a module that is named first a second time, after its package has.
+    runs = [(*tests.quick, module)]
     return runs if quick or not tests.slow else [*runs, tests.slow]
 
 
