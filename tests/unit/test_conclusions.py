@@ -27,10 +27,10 @@ def test_a_probability_is_excluded_by_the_binomial_tail(count, trials, bound):
     assert float(margins(said, 1e-9)[1]) == pytest.approx(bound - count / trials, abs=1e-15)
 
 
-@pytest.mark.parametrize("bound", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("bound", [-0.25, 0.0, 0.2, 1.0])
 def test_no_event_excludes_nothing(bound):
     margin, estimate = margins(Probability(jnp.zeros(9, bool), bound), 0.5)
-    assert (float(margin), float(estimate)) == (bound, bound)
+    assert (float(margin), float(estimate)) == (max(bound, 0.0), bound)
 
 
 def test_an_event_excludes_what_cannot_happen():
