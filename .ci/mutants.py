@@ -152,6 +152,16 @@ class _NoAnnotations(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+class _NoMarkers(ast.NodeTransformer):
+    """Cosmic Ray takes the ``*`` between parameters for a product, and ``/`` is Python there."""
+
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+        node.defaults = [*node.defaults, *(each for each in node.kw_defaults if each is not None)]
+        node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
+        return self.generic_visit(node)
+
+
 class _NoStrings(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
@@ -192,6 +202,7 @@ def _is_silent(decorator: ast.expr) -> bool:
 STEPS = (
     ("a comment or the layout", lambda tree: tree),
     ("an annotation", _NoAnnotations().visit),
+    ("a marker in a signature", _NoMarkers().visit),
     ("a docstring", _NoStrings().visit),
     ("__all__", _NoExports().visit),
     ("the text of an error or a warning", _NoMessages().visit),

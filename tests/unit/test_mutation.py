@@ -20,7 +20,7 @@ class Pair(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)
-def f(x: int | float) -> int | float:
+def f(x: int | float, *, key=5) -> int | float:
     """More text."""
     y: int | float = -x + 1
     if y == 3:
@@ -54,6 +54,8 @@ def change(mutants, old, new, operator="NumberReplacer"):
         ("x: int | float", "x: int & float", "an annotation"),
         ("-> int | float", "-> int & float", "an annotation"),
         ("y: int | float", "y: int & float", "an annotation"),
+        ("float, *, key", "float, /, key", "a marker in a signature"),
+        ("key=5", "key=6", None),
         ("More text", "Less text", "a docstring"),
         ('["f", "g"]', '["f"]', "__all__"),
         ("y + 1}", "y - 1}", "the text of an error or a warning"),
