@@ -7,10 +7,16 @@ import pytest
 
 from jaxlab.claims import Effort, climb
 from jaxlab.claims.command import EFFORTS, claims_of
+from jaxlab.claims.ladder import share_error
 from jaxlab.claims.report import findings
 from jaxlab.core.registry import papers
 
-CLAIMS = {claim.name: claim for paper in papers() for claim in claims_of(paper.slug)}
+# One error probability for the whole suite, split over its stochastic claims.
+ERROR = 1e-6
+CLAIMS = {
+    claim.name: claim
+    for claim in share_error([c for paper in papers() for c in claims_of(paper.slug)], ERROR)
+}
 
 
 @pytest.mark.parametrize("name", CLAIMS)

@@ -250,8 +250,7 @@ def dual_sgd_hyper(
     eta = 1 / jnp.asarray(smoothness, dtype=float) if step_size is None else step_size
     check_value("step_size", eta, lambda s: (s > 0) & (s < 2 / smoothness), "in (0, 2/smoothness)")
     work = local_work(num_local_steps, eta, strong_convexity)
-    if mode not in ("auto", "accelerated", "plain"):
-        raise ValueError(f"mode must be 'auto', 'accelerated' or 'plain', got {mode!r}")
+    _check_mode(mode, ("auto", "accelerated", "plain"))
     if mode == "accelerated" and is_concrete(work) and not _is_sufficient(work):
         warnings.warn(
             f"local work K * step_size * mu = {num_local_steps} * {float(eta):.3g} * "
@@ -269,6 +268,11 @@ def dual_sgd_hyper(
         jnp.where(accelerate, constants.rate, jnp.ones_like(constants.rate)),
         jnp.asarray(eta, dtype=constants.rate.dtype),
     )
+
+
+def _check_mode(mode: str, known: tuple[str, ...]) -> None:
+    if mode not in known:
+        raise ValueError(f"mode must be one of {', '.join(known)}, got {mode!r}")
 
 
 def _is_sufficient(work: Array) -> Bool[Array, ""]:
@@ -299,7 +303,11 @@ def rounds_to_accuracy(
 
     The asymptotic factors per round are exactly :math:`1 - 1/\sqrt{\kappa\chi}` and
     :math:`1 - 1/(\kappa\chi)` for parameters; energies decay with their squares [derived].
+
+    Raises:
+        ValueError: The mode is unknown.
     """
+    _check_mode(mode, ("accelerated", "plain"))
     factor = constants.rate if mode == "accelerated" else 1 / constants.condition
     return jnp.ceil(jnp.log(accuracy) / (2 * jnp.log1p(-factor)))
 

@@ -96,12 +96,18 @@ def test_one_agent_has_no_spectrum():
         ({"step_size": 0.5}, r"step_size must be in \(0, 2/smoothness\), got 0\.5"),
         ({"step_size": 0.6}, r"step_size must be in \(0, 2/smoothness\), got 0\.6"),
         ({"step_size": -0.1}, r"step_size must be in \(0, 2/smoothness\), got -0\.1"),
-        ({"mode": "fast"}, r"mode must be 'auto', 'accelerated' or 'plain', got 'fast'"),
+        ({"mode": "fast"}, "mode must be one of auto, accelerated, plain, got 'fast'"),
     ],
 )
 def test_constants(constants, message):
     with pytest.raises(ValueError, match=message):
         hyper_of(**constants)
+
+
+def test_rounds_need_a_known_mode():
+    constants = dual_sgd.dual_constants(1.0, 4.0, SPECTRUM)
+    with pytest.raises(ValueError, match="mode must be one of accelerated, plain, got 'auto'"):
+        dual_sgd.rounds_to_accuracy(constants, 1e-3, mode="auto")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_baselines_check_curvature_too():
