@@ -101,7 +101,7 @@ def test_few_local_steps_converge_to_the_exact_optimum(num_local_steps):
 
 
 def test_acceleration_beats_plain_ascent_as_the_square_root_of_the_condition():
-    """The dossier's table, qualitatively: rounds to 1e-8 grow by 2 and by 4 per factor 4."""
+    """The reference table, qualitatively: rounds to 1e-8 grow by 2 and by 4 per factor 4."""
     gossip = graphs.metropolis_weights(graphs.complete_graph(NUM_AGENTS))
     spectrum = graphs.gossip_spectrum(gossip)
 
@@ -128,7 +128,7 @@ def test_acceleration_beats_plain_ascent_as_the_square_root_of_the_condition():
         return int(np.argmax(np.asarray(done.trace) < 1e-8))
 
     accelerated, plain = rounds(25.0, "accelerated"), rounds(25.0, "plain")
-    # The dossier's own instance took 56 and 248 rounds.
+    # The reference instance took 56 and 248 rounds.
     assert 0 < accelerated < plain / 2
     assert 1.4 < rounds(100.0, "accelerated") / accelerated < 2.8
 

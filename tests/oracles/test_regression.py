@@ -131,7 +131,7 @@ def test_minibatches_are_unbiased_and_never_draw_padding():
         assert abs(draws.mean() - exact) < 5 * standard_error
 
 
-def test_preparation_of_the_dossier():
+def test_preparation_of_features():
     features = tabular.prepare_features(tabular.digits().features)
     assert features.shape == (1797, 62)  # 3 of the 64 pixels are always blank
     np.testing.assert_allclose(features[:, -1], 1 / np.sqrt(62))
