@@ -38,21 +38,23 @@ def claims_part(file: ClaimsFile) -> Html:
             "bound is loose, or the search missed its worst case.",
             class_="about",
         ),
+        _mutants_part(file, rungs),
+    )
+
+
+def _mutants_part(file: ClaimsFile, rungs: list[str]) -> Html:
+    rows = [_mutant_row(c, mutant, rungs) for c in file.claims for mutant in c.mutants]
+    if not rows:  # claims that are expected to be refuted need none
+        return join()
+    columns = [
+        Column("mutant"),
+        *(Column(rung) for rung in rungs),
+        Column("margin", numeric=True),
+        Column("result"),
+    ]
+    return join(
         tag("h3", "Mutants"),
-        table(
-            "Planted bugs, and what each rung says of them",
-            [
-                Column("mutant"),
-                *(Column(rung) for rung in rungs),
-                Column("margin", numeric=True),
-                Column("result"),
-            ],
-            [
-                _mutant_row(claim, mutant, rungs)
-                for claim in file.claims
-                for mutant in claim.mutants
-            ],
-        ),
+        table("Planted bugs, and what each rung says of them", columns, rows),
     )
 
 

@@ -73,6 +73,11 @@ def test_all_parts_are_there(tmp_path):
         assert said in text
 
 
+def test_without_mutants_there_is_no_table_of_mutants(tmp_path):
+    samples.write_claims(tmp_path, [claim(mutants=[])])
+    assert "Planted bugs" not in shown(tmp_path).text
+
+
 def test_names_stay_text(tmp_path):
     evil = "<script>alert(1)</script>\"'&amp;<img src=x onerror=alert(1)>"
     bad = rung(evil, evil, -1.0, note=evil, file=evil, least={evil: -1.0})
