@@ -177,7 +177,9 @@ def _examined(this: _Climb) -> RungReport:
     try:
         this.evaluator.examine()
     except ClaimError as error:
-        return RungReport("check", Verdict.INVALID, note=str(error))
+        report = RungReport("check", Verdict.INVALID, note=str(error))
+        this.on_rung(this.claim.name, report)
+        return report
     return RungReport("check", Verdict.HELD)
 
 
