@@ -13,7 +13,13 @@ from jaxtyping import Array, Float
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.conclusions import Comparison, Expectation, Probability, Scaling, margins
-from jaxlab.claims.examine import check_memory, examine, memory_of, user_errors_named
+from jaxlab.claims.examine import (
+    calls_lapack,
+    check_memory,
+    examine,
+    memory_of,
+    user_errors_named,
+)
 from jaxlab.claims.families import accepted, draw, from_unconstrained, unconstrained
 from jaxlab.claims.outside import trace_outside
 from jaxlab.core.types import Scalar
@@ -78,6 +84,16 @@ def evaluate(
     return Evaluation(margin, estimate, slack)
 
 
+_PIECE = 8192
+"""The largest number of instances that are judged at once; fewer if they are large."""
+
+_PIECE_BYTES = 2**26
+"""How much memory an intermediate array of a piece may take."""
+
+_LAPACK_PIECE = 500
+"""Larger batches of LAPACK calls were seen to wait forever inside XLA on CPU (jaxlib 0.10.2)."""
+
+
 class Batch(NamedTuple):
     """Instances, the keys that drew them and the keys of their conclusions, all stacked."""
 
@@ -122,6 +138,27 @@ class Evaluator:
         Raises:
             ClaimError: The family cannot be drawn, or is too large.
         """
+        return self._traced_draw(name, sizes)[1]
+
+    def largest_piece(self, name: str) -> int:
+        """How many instances at the typical sizes may be drawn and judged at once.
+
+        Raises:
+            ClaimError: Not even one fits into memory.
+        """
+        mark = ("piece", name)
+        if mark not in self._programs:
+            drawing, shape = self._traced_draw(name, self.claim.typical)
+            judge = self.judge({}, self.claim.typical)
+            judging = jax.make_jaxpr(judge)(shape, jax.random.key(0), 0.5, self.numbers({}))
+            needed = max(memory_of(drawing), memory_of(judging), 1)
+            check_memory(needed, self.claim.typical)
+            lapack = calls_lapack(drawing) or calls_lapack(judging)
+            limit = _LAPACK_PIECE if lapack else _PIECE
+            self._programs[mark] = max(1, min(limit, _PIECE_BYTES // needed))
+        return self._programs[mark]
+
+    def _traced_draw(self, name: str, sizes: Mapping[str, Any]) -> tuple[Any, Any]:
         family, key = self.claim.families[name], jax.random.key(0)
 
         def trace() -> tuple[Any, Any]:
@@ -129,20 +166,7 @@ class Evaluator:
 
         closed, shape = user_errors_named(f"family {name!r}", trace)
         check_memory(memory_of(closed), sizes)
-        return shape
-
-    def bytes_per_instance(self, name: str) -> int:
-        """What drawing and judging one instance at the typical sizes takes at least."""
-        mark = ("bytes", name)
-        if mark not in self._programs:
-            shape = self.instance_shape(name, self.claim.typical)
-            judge = self.judge({}, self.claim.typical)
-            closed = jax.make_jaxpr(judge)(shape, jax.random.key(0), 0.5, self.numbers({}))
-            needed = memory_of(closed)
-            check_memory(needed, self.claim.typical)
-            leaves = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape))
-            self._programs[mark] = max(needed, leaves)
-        return self._programs[mark]
+        return closed, shape
 
     def examine(self) -> None:
         """Look at the claim itself.
@@ -156,7 +180,7 @@ class Evaluator:
         for name in self.claim.boundary:
             self.boundary(name, sizes)
         for name in self.claim.families:
-            self.bytes_per_instance(name)
+            self.largest_piece(name)
 
     def boundary(self, name: str, sizes: Mapping[str, Any]) -> Any:
         """A boundary instance.

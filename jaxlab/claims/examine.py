@@ -19,9 +19,21 @@ from jaxtyping import Array
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.conclusions import Comparison, Expectation, Probability, Scaling
 
-__all__ = ["ClaimError", "check_memory", "examine", "memory_of", "user_errors_named"]
+__all__ = [
+    "ClaimError",
+    "calls_lapack",
+    "check_memory",
+    "examine",
+    "memory_of",
+    "user_errors_named",
+]
 
 Sides = Callable[..., Any]
+
+_LAPACK = frozenset(
+    ["cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "qr", "schur", "svd",
+     "triangular_solve", "tridiagonal", "tridiagonal_solve"]
+)  # fmt: skip
 
 
 class ClaimError(ValueError):
@@ -69,6 +81,16 @@ def memory_of(closed: Any) -> int:
         400
     """
     return max((_bytes(equation.outvars) for equation in _equations(closed.jaxpr)), default=0)
+
+
+def calls_lapack(closed: Any) -> bool:
+    """Whether a program decomposes or solves matrices.
+
+    Example:
+        >>> calls_lapack(jax.make_jaxpr(jnp.linalg.eigvalsh)(jnp.eye(2)))
+        True
+    """
+    return any(equation.primitive.name in _LAPACK for equation in _equations(closed.jaxpr))
 
 
 def check_memory(needed: int, sizes: Mapping[str, Any]) -> None:

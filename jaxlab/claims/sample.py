@@ -15,12 +15,6 @@ from jaxlab.claims.search import Effort, Findings, Tally, at_most_allowed
 
 __all__ = ["judged_pieces", "sample"]
 
-_PIECE = 8192
-"""The largest number of instances that are judged at once; fewer if they are large."""
-
-_PIECE_BYTES = 2**26
-"""How much memory the instances of a piece may take."""
-
 
 def sample(
     claim: Claim,
@@ -68,8 +62,7 @@ def judged_pieces(
 
     program = evaluator.program(f"judge {name}", make, variant)
     numbers = evaluator.numbers(variant)
-    largest = max(1, min(_PIECE, _PIECE_BYTES // max(evaluator.bytes_per_instance(name), 1)))
-    num_pieces = math.ceil(num_samples / largest)
+    num_pieces = math.ceil(num_samples / evaluator.largest_piece(name))
     size = math.ceil(num_samples / num_pieces)
     for piece in range(num_pieces):
         batch = evaluator.draw_batch(name, jax.random.fold_in(key, piece), size)
