@@ -117,12 +117,13 @@ def test_the_commands_of_a_failure_message_work(pytester, capsys):
     # Half of the constant that equality needs: no instance in one dimension is further off.
     assert "least margin -0.693147" in shown
     assert "seed 7, effort quick" in shown
-    (words,) = (shlex.split(w) for w in re.findall(r"replay with: jaxlab (replay .+)", shown))
+    # Where CI is set, pytest shows the message once more in its summary.
+    words = shlex.split(re.findall(r"replay with: jaxlab (replay .+)", shown)[0])
     assert words[1] == str(pytester.path / "o/norms_false-claim-explore-normal.npz")
     capsys.readouterr()
     assert cli.main(words) == 0
     assert re.search(r"^verdict +refuted$", capsys.readouterr().out, re.M)
-    (words,) = (shlex.split(w) for w in re.findall(r"run again with: pytest (.+)", shown))
+    words = shlex.split(re.findall(r"run again with: pytest (.+)", shown)[0])
     again = pytester.runpytest_subprocess(*words)
     again.assert_outcomes(failed=1)
 
