@@ -41,6 +41,11 @@ def mutation(mutants):
     return __import__("mutation")
 
 
+@pytest.fixture
+def scores(mutants):
+    return __import__("mutation_scores")
+
+
 def change(mutants, old, new, operator="NumberReplacer"):
     assert SOURCE.count(old) == 1
     return mutants.Change(operator, 0, 1, SOURCE.replace(old, new))
@@ -131,25 +136,25 @@ def result(mutation, outcome, occurrence=0, *, tests="T", source="S", module="ja
     )
 
 
-def test_the_table_counts_timeouts_as_killed(mutation):
+def test_the_table_counts_timeouts_as_killed(scores):
     outcomes = ["killed"] * 7 + ["timeout"] + ["survived"] * 2
-    score = mutation.Score("a.py", [result(mutation, outcome) for outcome in outcomes], 100)
-    head, row = mutation.table([score]).splitlines()
+    score = scores.Score("a.py", [result(scores, outcome) for outcome in outcomes], 100)
+    head, row = scores.table([score]).splitlines()
     # The interval is that of the textbooks' tables for 8 of 10.
     assert " ".join(row.split()) == "a.py 100 10 8 2 1 80.0 % 44.4 to 97.5 %"
     assert len(head) == len(row)
 
 
-def test_a_whole_population_has_no_interval(mutation):
-    score = mutation.Score("a.py", [result(mutation, "killed")], 1)
-    assert (score.percent, mutation.interval(score)) == (100.0, "all run")
-    assert mutation.Score("a.py", [], 0).percent == 100.0
-    assert mutation.survivors([score]) == "no survivors"
+def test_a_whole_population_has_no_interval(scores):
+    score = scores.Score("a.py", [result(scores, "killed")], 1)
+    assert (score.percent, scores.interval(score)) == (100.0, "all run")
+    assert scores.Score("a.py", [], 0).percent == 100.0
+    assert scores.survivors([score]) == "no survivors"
 
 
-def test_survivors_come_with_their_lines(mutation):
-    score = mutation.Score("a.py", [result(mutation, o) for o in ("killed", "survived")], 2)
-    listed = mutation.survivors([score])
+def test_survivors_come_with_their_lines(scores):
+    score = scores.Score("a.py", [result(scores, o) for o in ("killed", "survived")], 2)
+    listed = scores.survivors([score])
     assert listed == "survivors:\n\njaxlab/core/a.py:7 NumberReplacer 0\n-x = 1\n+x = 2"
 
 
