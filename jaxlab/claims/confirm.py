@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.evaluate import Evaluator
 from jaxlab.claims.minimise import minimise
@@ -15,7 +12,7 @@ from jaxlab.claims.numpy_rules import NoOutsideRuleError
 from jaxlab.claims.picture import MOST_NUMBERS, draw_counterexample
 from jaxlab.claims.refutation import recheck, write_refutation
 from jaxlab.claims.verdict import Candidate, RungReport, Verdict
-from jaxlab.core.trees import is_key
+from jaxlab.core.trees import split_real
 
 __all__ = ["confirm"]
 
@@ -81,7 +78,7 @@ def confirm(
 
 def _draw(claim: Claim, candidate: Candidate, variant: Mapping[str, Any], file: Path) -> None:
     """A picture beside the file, if the instance is small and matplotlib is there."""
-    leaves = [leaf for leaf in jax.tree.leaves(candidate.instance) if not is_key(leaf)]
-    if 0 < sum(np.size(leaf) for leaf in leaves) <= MOST_NUMBERS:
+    parts, _ = split_real(candidate.instance)
+    if 0 < sum(array.size for _, array in parts) <= MOST_NUMBERS:
         with contextlib.suppress(ImportError):
             draw_counterexample(claim, candidate, variant, file.with_suffix(".png"))

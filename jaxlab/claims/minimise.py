@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.evaluate import Evaluator
 from jaxlab.claims.search import tolerance_of
 from jaxlab.claims.verdict import Candidate
-from jaxlab.core.trees import is_key
+from jaxlab.core.trees import split_real
 
 __all__ = ["minimise", "simplify"]
 
@@ -39,21 +38,9 @@ def minimise(
         variant: The mutant's keyword arguments.
         seconds: When to stop.
     """
-    leaves, structure = jax.tree.flatten(candidate.instance)
-    leaves = [leaf if is_key(leaf) else np.asarray(leaf) for leaf in leaves]
-    places = [i for i, leaf in enumerate(leaves) if _is_real(leaf)]
-    if not places:
+    parts, rebuilt = split_real(candidate.instance)
+    if not parts:
         return candidate.instance
-    lengths = [leaves[i].size for i in places]
-    offsets = np.cumsum([0, *lengths])
-
-    def rebuilt(values: np.ndarray) -> Any:
-        new = list(leaves)
-        for place, (start, stop) in zip(places, itertools.pairwise(offsets), strict=True):
-            old = leaves[place]
-            new[place] = values[start:stop].reshape(old.shape).astype(old.dtype)
-        return jax.tree.unflatten(structure, new)
-
     tolerance = tolerance_of(claim)
 
     def violation(values: np.ndarray) -> float:
@@ -64,10 +51,11 @@ def minimise(
         allowed = slack >= -min(tolerance, abs(margin) / 100)
         return -margin if allowed and margin < -2 * tolerance else -np.inf
 
-    values = np.concatenate([leaves[i].ravel() for i in places])
+    values = np.concatenate([array.ravel() for _, array in parts])
     enough = 0.5 * min(violation(values), 1e300)  # half of an infinite violation is as good
     if not enough > 0:
         return candidate.instance
+    offsets = np.cumsum([0, *(array.size for _, array in parts)])
     blocks = [np.arange(a, b) for a, b in itertools.pairwise(offsets)]
     deadline = time.monotonic() + seconds
     return rebuilt(
@@ -120,7 +108,3 @@ def simplify(
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
     return np.array([float(f"{value:.{digits}g}") for value in values])
-
-
-def _is_real(leaf: Any) -> bool:
-    return not is_key(leaf) and np.issubdtype(leaf.dtype, np.floating) and leaf.size > 0

@@ -15,7 +15,7 @@ from jaxlab.claims.report import part_name
 from jaxlab.claims.search import tolerance_of
 from jaxlab.claims.verdict import Candidate
 from jaxlab.core.files import write_bytes
-from jaxlab.core.trees import is_key
+from jaxlab.core.trees import split_real
 
 __all__ = ["MOST_NUMBERS", "draw_counterexample", "margin_slice"]
 
@@ -85,23 +85,18 @@ def margin_slice(
         ValueError: The instance holds no real number.
     """
     with precise():
-        leaves, structure = jax.tree.flatten(candidate.instance)
-        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(candidate.instance)]
-        real = [i for i, leaf in enumerate(leaves) if _is_real(leaf)]
-        if not real:
+        parts, rebuild = split_real(candidate.instance)
+        names = [
+            _entry(path, array.shape, index) for path, array in parts for index in range(array.size)
+        ]
+        if not names:
             raise ValueError("the instance must hold a real number to be drawn, got none")
-        names = [_entry(paths[i], np.shape(leaves[i]), j) for i in real
-                 for j in range(np.size(leaves[i]))]  # fmt: skip
-        start = np.concatenate([np.asarray(leaves[i], dtype=float).ravel() for i in real])
+        start = np.concatenate([array.astype(float).ravel() for _, array in parts])
 
         def look(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-            new, offset = list(leaves), 0
-            for i in real:
-                size = np.size(leaves[i])
-                new[i] = values[offset : offset + size].reshape(np.shape(leaves[i]))
-                offset += size
-            instance = jax.tree.unflatten(structure, new)
-            seen = evaluate(claim, instance, candidate.key, claim.error, candidate.sizes, variant)
+            seen = evaluate(
+                claim, rebuild(values), candidate.key, claim.error, candidate.sizes, variant
+            )
             return jnp.asarray(seen.estimate), jnp.asarray(seen.slack)
 
         looks = jax.jit(jax.vmap(look))
@@ -168,7 +163,3 @@ def _entry(path: Any, shape: tuple[int, ...], index: int) -> str:
         return part_name(path)
     place = ", ".join(str(i) for i in np.unravel_index(index, shape))
     return f"{part_name(path)}[{place}]"
-
-
-def _is_real(leaf: Any) -> bool:
-    return not is_key(leaf) and np.issubdtype(np.asarray(leaf).dtype, np.floating)

@@ -34,6 +34,8 @@ def sample(
     num_samples = at_most_allowed(effort.samples, claim.samples)
     error = claim.error / (num_samples * len(claim.families))
     for index, name in enumerate(claim.families):
+        if time.monotonic() > deadline:
+            break
         key = jax.random.fold_in(jax.random.key(seed), index)
         for batch, seen in judged_pieces(evaluator, name, variant, error, num_samples, key):
             state.take_batch(name, batch, seen)

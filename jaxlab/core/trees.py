@@ -1,12 +1,21 @@
 """The few operations on pytrees that optax does not have."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-__all__ = ["all_finite", "is_inexact", "is_key", "largest_magnitude", "tree_combine"]
+__all__ = [
+    "all_finite",
+    "is_inexact",
+    "is_key",
+    "largest_magnitude",
+    "split_real",
+    "tree_combine",
+]
 
 
 def is_inexact(leaf: object) -> bool:
@@ -19,6 +28,41 @@ def is_key(leaf: object) -> bool:
     """Whether a leaf is an array of typed PRNG keys, or stands for one by its dtype."""
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def split_real(
+    tree: PyTree,
+) -> tuple[list[tuple[Any, np.ndarray]], Callable[[Any], PyTree]]:
+    """The real-valued leaves of ``tree``, and the way back from other values.
+
+    Returns:
+        Path and array of each floating-point leaf, and a function from all their numbers, as one
+        flat NumPy or JAX array, to a tree that has them in place.
+
+    Example:
+        >>> parts, rebuild = split_real({"count": np.array(3), "x": np.array([1.0, 2.0])})
+        >>> [array.tolist() for _, array in parts]
+        [[1.0, 2.0]]
+        >>> rebuild(np.zeros(2))["x"].tolist()
+        [0.0, 0.0]
+    """
+    located, structure = jax.tree_util.tree_flatten_with_path(tree)
+    leaves = [leaf if is_key(leaf) else np.asarray(leaf) for _, leaf in located]
+    places = [
+        i
+        for i, leaf in enumerate(leaves)
+        if not is_key(leaf) and np.issubdtype(leaf.dtype, np.floating)
+    ]
+
+    def rebuild(values: Any) -> PyTree:
+        new, start = list(leaves), 0
+        for place in places:
+            old = leaves[place]
+            new[place] = values[start : start + old.size].reshape(old.shape).astype(old.dtype)
+            start += old.size
+        return jax.tree.unflatten(structure, new)
+
+    return [(located[i][0], leaves[i]) for i in places], rebuild
 
 
 def _inexact_leaves(tree: PyTree) -> list[Any]:

@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from jaxlab.claims import Claim, at_most, at_most_in_ratio
+from jaxlab.claims import Claim, Effort, at_most, at_most_in_ratio, climb
 from jaxlab.claims.evaluate import Evaluator, precise
 from jaxlab.claims.minimise import minimise
 from jaxlab.claims.picture import draw_counterexample, margin_slice
@@ -86,6 +86,21 @@ def test_integers_and_keys_are_left_alone():
     assert x.tolist() == [-1.0, 0.0]
     assert int(count) == 3
     assert (jax.random.key_data(key) == jax.random.key_data(jax.random.key(7))).all()
+
+
+def test_an_instance_of_integers_is_refuted_without_a_picture(tmp_path):
+    whole = dataclasses.replace(
+        FALSE,
+        families={"poisson": lambda: numpyro.sample("count", dist.Poisson(3.0))},
+        conclusion=lambda count: 1.5 - count,
+        assumptions=lambda count: count,
+        sizes={},
+        typical={},
+    )
+    report = climb(whole, effort=Effort(examples=5, samples=20, restarts=4), folder=tmp_path)
+    assert report.ok
+    assert list(tmp_path.glob("*.npz"))
+    assert not list(tmp_path.glob("*.png"))
 
 
 def test_hypothesis_lowers_the_sizes():
