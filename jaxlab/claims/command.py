@@ -1,20 +1,16 @@
 """``jaxlab verify`` and ``jaxlab replay``."""
 
 import dataclasses
-import datetime
 import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import jax
 import tyro
 from rich.console import Console
 
-import jaxlab
 from jaxlab.claims.claim import Claim
 from jaxlab.claims.ladder import climb, share_error
 from jaxlab.claims.refutation import Replay, origin_of, replay
@@ -29,6 +25,7 @@ from jaxlab.claims.report import (
 from jaxlab.claims.search import Effort
 from jaxlab.claims.sources import claims_of, known_claims, source_name
 from jaxlab.claims.verdict import ClaimReport, RungReport
+from jaxlab.core.environment import describe_measurement
 from jaxlab.core.files import json_text, usable_directory, write_json, write_text
 from jaxlab.core.registry import papers
 from jaxlab.core.usage import parse_args
@@ -194,19 +191,14 @@ def _write_reports(
     reports: list[tuple[str, ClaimReport]], args: VerifyArgs, seconds: float
 ) -> None:
     """One file per source, which ``jaxlab report`` reads."""
+    measured = describe_measurement()
     for source in dict.fromkeys(source for source, _ in reports):
         about = {
             "source": source,
             "effort": f"budget of {args.budget:g} s" if args.budget else args.effort,
             "seed": args.seed,
             "seconds": seconds,
-            "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "machine": {
-                "platform": platform.platform(),
-                "python": platform.python_version(),
-                "cpus": os.cpu_count(),
-            },
-            "versions": {"jaxlab": jaxlab.__version__, "jax": jax.__version__},
+            **measured,
         }
         own = [as_data(report) for origin, report in reports if origin == source]
         write_json(args.out / f"{source_name(source)}.json", {"about": about, "claims": own})

@@ -13,9 +13,9 @@ from rich.table import Table
 from jaxlab.claims.claim import RUNGS
 from jaxlab.claims.verdict import ClaimReport, MutantReport, RungReport, Verdict
 from jaxlab.core.trees import is_key
+from jaxlab.report.results import LOOSE
 
 __all__ = [
-    "LOOSE",
     "REACHED",
     "as_data",
     "claims_table",
@@ -29,9 +29,6 @@ __all__ = [
 
 REACHED = 1e-3
 """A least margin up to here counts as equality."""
-
-LOOSE = 0.1
-"""A bound whose least margin stays above this is loose on these families."""
 
 _COLOURS = {
     Verdict.HELD: "green",

@@ -1,33 +1,22 @@
 """The folder of a run: what it may replace, what it goes on from, and what it says of itself."""
 
 import dataclasses
-import importlib.metadata
 import json
-import os
-import platform
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
-import jaxlab
+from jaxlab.core.environment import describe_environment
 from jaxlab.core.files import usable_directory, write_json
 from jaxlab.core.usage import UsageError
 from jaxlab.experiment.args import CommonArgs
 
-__all__ = ["RESULT_FILES", "claim_folder", "describe_environment", "inspect_folder"]
+__all__ = ["RESULT_FILES", "claim_folder", "inspect_folder"]
 
 RESULT_FILES = ("metrics.csv", "summary.json", "figure.png", "figure.svg", "timings.json")
 """What a finished run leaves behind, next to ``args.json`` and ``env.json``."""
 
 _NOT_COMPARED = ("json", "out", "progress", "resume")
-_PACKAGES = (
-    "jax", "jaxlib", "numpy", "scipy", "optax", "equinox", "optimistix", "numpyro", "jaxtyping",
-    "matplotlib", "networkx", "scikit-learn",
-)  # fmt: skip
 
 
 def inspect_folder(slug: str, args: CommonArgs) -> Path:
@@ -71,19 +60,6 @@ def claim_folder(folder: Path, slug: str, args: CommonArgs) -> None:
     write_json(folder / "env.json", describe_environment())
 
 
-def describe_environment() -> dict[str, Any]:
-    """Versions, devices and settings that numbers can depend on."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu_count": os.cpu_count(),
-        "packages": {"this package": jaxlab.__version__, **_versions()},
-        "devices": [str(device) for device in jax.devices()],
-        "x64": jax.dtypes.canonicalize_dtype(float) == np.float64,
-        "git_commit": _commit(),
-    }
-
-
 def _described(slug: str, args: CommonArgs) -> dict[str, Any]:
     return {"experiment": slug, "args": _plain(dataclasses.asdict(args))}
 
@@ -116,27 +92,3 @@ def _check_same(stored: dict[str, Any], wanted: dict[str, Any], folder: Path) ->
             f"resume must have the flags of the run in {str(folder)!r}, got {told}; repeat its "
             "flags, or leave out --resume to start anew"
         )
-
-
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
-
-
-def _commit() -> str | None:
-    """The checkout's commit, with ``-dirty`` if files differ; ``None`` outside a checkout."""
-    root = Path(jaxlab.__file__).parent.parent
-    if not (root / ".git").exists():
-        return None
-    try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=root, capture_output=True, text=True, timeout=10, check=True,
-        ).stdout.strip()  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
