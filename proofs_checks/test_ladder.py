@@ -21,8 +21,18 @@ CLAIMS = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claim(name: str, tmp_path: Path) -> None:
-    """The claim comes out as expected and a rung refutes each mutant."""
-    report = climb(CLAIMS[name], effort=EFFORTS["quick"], folder=tmp_path)
+    """The claim comes out as expected and a rung refutes each mutant.
+
+    Compiling the descents takes half of a climb. Here they are for what nothing else refutes;
+    ``jaxlab verify`` climbs every rung.
+    """
+    claim = CLAIMS[name]
+    without = tuple(rung for rung in claim.rungs if rung != "attack")
+    report = climb(
+        dataclasses.replace(claim, rungs=without), effort=EFFORTS["quick"], folder=tmp_path
+    )
+    if not report.ok:
+        report = climb(claim, effort=EFFORTS["quick"], folder=tmp_path)
     assert report.ok, "\n".join(findings(report))
 
 

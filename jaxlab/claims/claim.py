@@ -64,6 +64,8 @@ class Claim:
         stochastic: Whether ``conclusion`` takes a key.
         error: The probability that a true stochastic claim is called refuted.
         tightness: Whether equality is reached on some instance.
+        rounds: Whether the theorem is about a lower precision than float64; elsewhere a cast to one
+            is a fault of the claim.
         expected: ``"refuted"`` for a statement of a paper that is false and kept as a finding.
         rungs: The rungs that apply.
         samples: The largest number of instances per family, where they are expensive.
@@ -85,6 +87,7 @@ class Claim:
     stochastic: bool = False
     error: float = 1e-6
     tightness: Literal["tight", "upper", "lower", "order"] = "upper"
+    rounds: bool = False
     expected: Literal["held", "refuted"] = "held"
     rungs: tuple[RungName, ...] = RUNGS
     samples: int | None = None

@@ -49,15 +49,17 @@ def examine(claim: Claim, shapes: Mapping[str, Any], sides: Sides) -> None:
         sides: ``(claim, instance, key, settings)``, the conclusion as it is written.
 
     Raises:
-        ClaimError: The margin is not a scalar or not float64, has side effects, changes from trace
-            to trace, or ignores the instance; a mutant is the original; sizes need more memory
-            than there is.
+        ClaimError: The margin is not a scalar or not float64 throughout, has side effects, changes
+            from trace to trace, or ignores the instance; a mutant is the original; sizes need more
+            memory than there is.
     """
     programs: dict[str, Any] = {}
     for name, shape in shapes.items():
         programs[name], said = _traced(claim, name, shape, sides, {})
         _check_result(name, said)
         _check_program(name, programs[name], said, shape)
+        if not claim.rounds:
+            _check_precision(name, programs[name])
         again, _ = _traced(claim, name, shape, sides, {})
         if not _same(programs[name], again):
             raise ClaimError(
@@ -192,6 +194,19 @@ def _check_program(name: str, closed: Any, said: Any, shape: Any) -> None:
         raise ClaimError(
             f"the margin must depend on the instance, got one that ignores it over {name!r}"
         )
+
+
+def _check_precision(name: str, closed: Any) -> None:
+    """A cast to float32 and back leaves no trace in the margin's type, only in its value."""
+    for equation in _equations(closed.jaxpr):
+        if equation.primitive.name != "convert_element_type":
+            continue
+        before, after = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
+        if before == jnp.float64 and jnp.issubdtype(after, jnp.floating) and after != before:
+            raise ClaimError(
+                f"the conclusion must compute in float64, got a cast to {after} over {name!r}; "
+                "if the theorem is about that precision, set rounds=True"
+            )
 
 
 # Run-time value checks number themselves from trace to trace; static functions show addresses.

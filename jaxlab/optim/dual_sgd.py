@@ -260,7 +260,7 @@ def dual_sgd_hyper(
             InsufficientLocalWorkWarning,
             stacklevel=2,
         )
-    accelerate = (mode == "accelerated") | ((mode == "auto") & _is_sufficient(work))
+    accelerate = _is_sufficient(work) if mode == "auto" else mode == "accelerated"
     # s_K: the dual curvature that K local steps see; expm1 keeps it exact for tiny step sizes.
     seen = -jnp.expm1(num_local_steps * jnp.log1p(-eta * strong_convexity)) / strong_convexity
     return DualSGDHyper(

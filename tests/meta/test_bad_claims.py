@@ -120,6 +120,20 @@ def test_a_margin_of_another_type():
     assert "must be computed in float64, got float32" in refusal(conclusion=conclusion)
 
 
+def rounded(x, *, dim, factor=1.0):
+    return toys.norms(x.astype(jnp.float32).astype(float), dim=dim, factor=factor)
+
+
+def test_a_cast_to_float32_and_back():
+    message = refusal(conclusion=rounded)
+    assert "must compute in float64, got a cast to float32 over 'normal'" in message
+
+
+def test_a_theorem_on_float32_says_so():
+    report = climb(toys.cauchy_schwarz(conclusion=rounded, rounds=True), effort=EFFORT)
+    assert report.ok
+
+
 def test_a_family_that_violates_its_own_assumptions():
     report = climb(toys.vacuous(), effort=EFFORT)
     assert report.verdict == Verdict.VACUOUS

@@ -218,6 +218,11 @@ def test_step_sizes_equal_hand_computed_numbers():
     auto = dual.dual_sgd_hyper(2.0, 8.0, spectrum, num_local_steps=6)
     np.testing.assert_allclose([*auto], [1.5, 1 / np.sqrt(8), 1 / 8], rtol=32 * EPS)
     np.testing.assert_allclose(fast.step_size, 0.24, rtol=EPS)
+    # One step fewer is too little work: (1 - (3/4)^5) / 2 = 781/2048.
+    short = dual.dual_sgd_hyper(2.0, 8.0, spectrum, num_local_steps=5)
+    np.testing.assert_allclose([*short], [0.75 * 2048 / 781, 1.0, 1 / 8], rtol=32 * EPS)
+    # 13 * 2000^(3/4) = 3887.9, and log(3887.9) / -log(1 - 1/1000) = 8261.49.
+    assert float(dual.sufficient_local_steps(1.0, 1000.0, spectrum)) == 8262
     # log(13 * 8^(3/4)) / log(4/3) = 14.33 and log(1e-6) / (2 log(1 - 1/sqrt 8)) = 15.8.
     assert float(dual.sufficient_local_steps(2.0, 8.0, spectrum)) == 15
     assert float(dual.rounds_to_accuracy(constants, 1e-6)) == 16
