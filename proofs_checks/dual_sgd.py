@@ -30,6 +30,7 @@ from jaxlab.problems.agents import (
 )
 from jaxlab.problems.consensus import stack_agents
 
+RATES = load_companion("proofs_checks", "dual_sgd_rates")
 KEY = jax.random.key(0)  # The methods here are deterministic: errors are part of the instance.
 
 FAMILIES = {
@@ -49,16 +50,11 @@ TOLERANCE = 100 * 1e3
 TINY = 1e-300  # Added to scales that vanish at the solution.
 
 
-def constants_of(instance: Agents) -> ds.DualConstants:
-    """The dual function's constants."""
-    spectrum = graphs.gossip_spectrum(instance.gossip)
-    return ds.dual_constants(instance.strong_convexity, instance.smoothness, spectrum)
-
-
 def energy(instance: Agents, p: Array, q: Array, at_p: Array) -> Array:
     """``V`` of the dual pair, from ``X*(p)``."""
     gap = jnp.maximum(dual_gap(instance, p, at_p), 0.0)
-    return ds.dual_energy(gap, q, instance.dual_optimum, instance.gossip, constants_of(instance))
+    constants, _ = RATES.constants_of(instance)
+    return ds.dual_energy(gap, q, instance.dual_optimum, instance.gossip, constants)
 
 
 def signed_solver(local_steps: int, sign: Scalar, reset: Scalar) -> LocalSolver:
@@ -74,7 +70,7 @@ def signed_solver(local_steps: int, sign: Scalar, reset: Scalar) -> LocalSolver:
 
 def accelerated_hyper(instance: Agents) -> ds.DualSGDHyper:
     """The accelerated step sizes for full gradients, whatever the local work."""
-    constants = constants_of(instance)
+    constants, _ = RATES.constants_of(instance)
     return ds.DualSGDHyper(1 / constants.smoothness, constants.rate, 1 / instance.smoothness)
 
 
@@ -305,5 +301,5 @@ CLAIMS = (
             "sign of the dual in local steps": {"shift_sign": -1.0},
         },
     ),
-    *load_companion("proofs_checks", "dual_sgd_rates").CLAIMS,
+    *RATES.CLAIMS,
 )
