@@ -261,3 +261,12 @@ def test_dual_value_and_energy_equal_their_definitions():
     pseudo_inverse = np.linalg.pinv(np.eye(3) - np.asarray(gossip))
     expected = 0.3 + float(constants.strong_convexity) / 2 * offset @ pseudo_inverse @ offset
     np.testing.assert_allclose(energy, expected, rtol=64 * EPS)
+
+
+def test_dual_energy_where_the_laplacian_is_singular_to_the_last_bit():
+    """Two agents that average: I - W has the eigenvalue 1 on (1, -1), and 0 exactly on (1, 1)."""
+    gossip = jnp.full((2, 2), 0.5)
+    constants = dual.dual_constants(1.0, 2.0, graphs.gossip_spectrum(gossip))
+    q = jnp.array([[1.0], [-1.0]])
+    energy = dual.dual_energy(jnp.asarray(0.0), q, jnp.zeros((2, 1)), gossip, constants)
+    np.testing.assert_allclose(energy, constants.strong_convexity / 2 * 2, rtol=16 * EPS)
