@@ -233,6 +233,15 @@ def test_step_sizes_equal_hand_computed_numbers():
     )
 
 
+def test_a_mode_that_is_asked_for_is_kept_whatever_the_local_work():
+    spectrum = graphs.gossip_spectrum(graphs.metropolis_weights(graphs.ring_graph(4)))
+    plain = dual.dual_sgd_hyper(2.0, 8.0, spectrum, num_local_steps=60, mode="plain")
+    assert float(plain.rate) == 1.0
+    with pytest.warns(dual.InsufficientLocalWorkWarning):
+        fast = dual.dual_sgd_hyper(2.0, 8.0, spectrum, num_local_steps=1, mode="accelerated")
+    np.testing.assert_allclose(fast.rate, 1 / np.sqrt(8), rtol=32 * EPS)
+
+
 def test_dual_value_and_energy_equal_their_definitions():
     """On one-dimensional quadratics h x^2/2 - b x: D(Z) = sum (b - z)^2 / (2 h)."""
     hessian, linear = np.array([2.0, 4.0, 8.0]), np.array([1.0, -2.0, 3.0])
