@@ -145,7 +145,8 @@ class StudentLaw(dist.MultivariateStudentT):
 
     def __init__(self, num_df: int, loc: Array, scale_tril: Array, **options: Any):
         self.num_df = num_df
-        super().__init__(float(num_df), loc, scale_tril, **options)
+        df = jnp.asarray(num_df, jnp.result_type(loc))
+        super().__init__(df, loc, scale_tril, **options)
 
     def sample(
         self, key: jax.Array | None, sample_shape: tuple[int, ...] = ()
