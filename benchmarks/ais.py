@@ -67,7 +67,7 @@ def log_density(points: np.ndarray) -> np.ndarray:
     """The target for those who call NumPy, in batches."""
     squares = ((points[:, None] - centres_of(DIM)[None]) ** 2).sum(axis=2)
     parts = np.log(MASSES) - squares / 2 - DIM / 2 * np.log(2 * np.pi)
-    return scipy.special.logsumexp(parts, axis=1)
+    return np.asarray(scipy.special.logsumexp(parts, axis=1))
 
 
 def masses_of(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ def pypmc_answer(seed: int) -> Answer:
     started = time.perf_counter()
     kept, weights = [], []
     for index in range(rounds):
-        sampler = ImportanceSampler(lambda x: float(log_density(x[None])[0]), proposal)
+        sampler: Any = ImportanceSampler(lambda x: float(log_density(x[None])[0]), proposal)
         sampler.run(CALLS // rounds)
         points, w = sampler.samples[-1], sampler.weights[-1][:, 0]
         if index >= rounds // 2:
@@ -144,7 +144,7 @@ def paris_answer(seed: int, folder: Any) -> Answer:
     start = [np.eye(DIM) * (1 / (2 * HALF_WIDTH)) ** 2] * 10
     config = SamplerConfig(seed=seed, alpha=1000)
     started = time.perf_counter()
-    sampler = Sampler(DIM, 10, counted, start, prior_transform=to_box, config=config)
+    sampler: Any = Sampler(DIM, 10, counted, start, prior_transform=to_box, config=config)
     sampler.prepare_lhs_samples(CALLS // 2, 5000)
     sampler.run_sampling((CALLS // 2) // 10, str(folder), print_iter=10**9)
     seconds = time.perf_counter() - started
@@ -183,12 +183,10 @@ def test_table_equals_scipy():
     state = run(method, target, hyper, jax.random.key(0), num_steps=3).state
     points = np.asarray(state.points).reshape(-1, 3)
     factor = np.asarray(state.scale_tril[-1])
-    parts = [
-        scipy.stats.multivariate_t(c, factor @ factor.T, df=10).logpdf(points)
-        for c in np.asarray(state.centres[-1])
-    ]
+    law: Any = scipy.stats.multivariate_t
+    parts = [law(c, factor @ factor.T, df=10).logpdf(points) for c in np.asarray(state.centres[-1])]
     kernels = scipy.special.logsumexp(parts, axis=0) - np.log(20)
-    g = scipy.stats.multivariate_t(np.zeros(3), 4 * np.eye(3), df=5).logpdf(points)
+    g = law(np.zeros(3), 4 * np.eye(3), df=5).logpdf(points)
     expected = np.logaddexp(np.log(0.1) + g, np.log(0.9) + kernels)
     np.testing.assert_allclose(state.block_log_prob[-1], expected, rtol=1e-10)
     assert np.isfinite(delayed_log_weights(state, 1)).all()

@@ -282,7 +282,7 @@ def recursion(
 
     def of_share(share: jax.Array) -> jax.Array:
         def step(history: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-            history, *_ = mean_field_step(history, target, proposal, kernel, share, defensive)
+            history = mean_field_step(history, target, proposal, kernel, share, defensive)[0]
             return history, jnp.abs(history[-1] / fixed - 1).max()
 
         start = jnp.broadcast_to(proposal, (lag + 1, len(target)))
