@@ -140,7 +140,7 @@ def _draw_masses(rows: list[Row], axes: Any) -> None:
             places, values, style["marker"], color=style["color"], label=method, markersize=6,
             alpha=0.75,
         )  # fmt: skip
-    axes.set_xticks(range(len(datasets)), datasets)
+    axes.set_xticks(range(len(datasets)), [name.replace(" ", "\n") for name in datasets])
     axes.set_xlim(-0.5, len(datasets) - 0.5)
     low, high = axes.get_ylim()
     axes.set(
