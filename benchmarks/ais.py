@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+import scipy.stats.qmc
 
 from jaxlab.core import run
 from jaxlab.inference.ais import (
@@ -121,32 +122,46 @@ def pypmc_answer(seed: int) -> Answer:
         if index >= rounds // 2:
             kept.append(points)
             weights.append(w)
-        proposal = gaussian_pmc(points, proposal, w, mincount=2)
+        updated: Any = gaussian_pmc(points, proposal, w)
+        # Components without points have no covariance; then the mixture stays as it was.
+        if np.isfinite(updated.weights).all():
+            proposal = updated
     seconds = time.perf_counter() - started
     w = np.concatenate(weights)
     return Answer(np.log(w.mean()), masses_of(np.concatenate(kept), w), seconds, CALLS)
+
+
+class Counted:
+    """The target for PARIS, which pickles it, with a count of its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, points: np.ndarray) -> np.ndarray:
+        """The log densities of a batch."""
+        self.calls += len(points)
+        return log_density(points)
+
+
+def to_box(unit: np.ndarray) -> np.ndarray:
+    return HALF_WIDTH * (2 * unit - 1)
 
 
 def paris_answer(seed: int, folder: Any) -> Answer:
     """Ten processes, one point per iteration and process; its first sweep fills the cube."""
     from parismc import Sampler, SamplerConfig  # pyright: ignore
 
-    calls = 0
-
-    def counted(points: np.ndarray) -> np.ndarray:
-        nonlocal calls
-        calls += len(points)
-        return log_density(points)
-
-    def to_box(unit: np.ndarray) -> np.ndarray:
-        return HALF_WIDTH * (2 * unit - 1)
-
+    counted = Counted()
     start = [np.eye(DIM) * (1 / (2 * HALF_WIDTH)) ** 2] * 10
     config = SamplerConfig(seed=seed, alpha=1000)
     started = time.perf_counter()
     sampler: Any = Sampler(DIM, 10, counted, start, prior_transform=to_box, config=config)
-    sampler.prepare_lhs_samples(CALLS // 2, 5000)
-    sampler.run_sampling((CALLS // 2) // 10, str(folder), print_iter=10**9)
+    # Its own first sweep fails with the current release of the package that draws it.
+    sweep = scipy.stats.qmc.LatinHypercube(DIM, rng=seed).random(CALLS // 2)
+    sampler.run_sampling(
+        (CALLS // 2) // 10, str(folder), print_iter=10**9, external_lhs_points=sweep,
+        external_lhs_log_densities=counted(to_box(sweep)),
+    )  # fmt: skip
     seconds = time.perf_counter() - started
     points, weights = sampler.get_samples_with_weights(flatten=True)
     # The evidence as PARIS computes it for its progress line, from the second half; its unit cube
@@ -157,7 +172,9 @@ def paris_answer(seed: int, folder: Any) -> Answer:
     scale = np.log(sampler.n_proc * sampler.alpha * sampler.batch_point_num)
     evidence = sampler.loglike_normalization + np.log(total) - np.log(asked) + scale
     evidence = float(evidence) + DIM * np.log(2 * HALF_WIDTH)
-    return Answer(evidence, masses_of(np.asarray(points), np.asarray(weights)), seconds, calls)
+    return Answer(
+        evidence, masses_of(np.asarray(points), np.asarray(weights)), seconds, counted.calls
+    )
 
 
 def told(report: Callable[[str, str], None], name: str, answers: list[Answer]) -> None:
