@@ -148,6 +148,16 @@ class StudentLaw(dist.MultivariateStudentT):
         df = jnp.asarray(num_df, jnp.result_type(loc))
         super().__init__(df, loc, scale_tril, **options)
 
+    @classmethod
+    def gather_pytree_data_fields(cls) -> tuple[str, ...]:
+        """The arrays in a fixed order: NumPyro's is a set's, which differs between processes."""
+        return ("df", "loc", "scale_tril")
+
+    @classmethod
+    def gather_pytree_aux_fields(cls) -> tuple[str, ...]:
+        """The static parts in a fixed order, so that stored runs are known again."""
+        return tuple(sorted(super().gather_pytree_aux_fields()))
+
     def sample(
         self, key: jax.Array | None, sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
