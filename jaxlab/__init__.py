@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxlab import core as core
     from jaxlab import data as data
     from jaxlab import experiment as experiment
+    from jaxlab import inference as inference
     from jaxlab import optim as optim
     from jaxlab import problems as problems
     from jaxlab import stats as stats
@@ -26,6 +27,7 @@ __all__ = [
     "core",
     "data",
     "experiment",
+    "inference",
     "optim",
     "problems",
     "stats",

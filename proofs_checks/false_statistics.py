@@ -13,15 +13,9 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from jaxlab.claims import Claim, Comparison, Expectation, Probability, at_most, at_most_in_ratio
-from jaxlab.problems.sites import log_uniform, normal, site
+from jaxlab.problems.sites import log_uniform, normal, simplex, site
 
 false = functools.partial(Claim, expected="refuted", tightness="tight")
-
-
-def simplex(name: str, size: int) -> Array:
-    """A point that is uniform on the simplex."""
-    weights = site(name, dist.Exponential(1.0).expand([size]))
-    return weights / weights.sum()
 
 
 def sums_to_one(laws: tuple[Array, ...]) -> Array:

@@ -159,6 +159,11 @@ def _integer_power(args: list[Any], params: dict[str, Any]) -> Any:
     return args[0] ** params["y"] if params["y"] >= 0 else 1 / args[0] ** -params["y"]
 
 
+def _before(x: Any, y: Any) -> Any:
+    """The order that sorts: NaN comes last."""
+    return (x < y) | (~np.isnan(x) & np.isnan(y))
+
+
 def _divide(x: Any, y: Any) -> Any:
     if np.issubdtype(np.asarray(x).dtype, np.integer):
         return np.trunc(x / y)
@@ -201,6 +206,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "igamma": scipy.special.gammainc, "igammac": scipy.special.gammaincc,
     "is_finite": np.isfinite, "eq": np.equal,
     "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "lt_to": _before, "le_to": lambda x, y: ~_before(y, x),
     "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "shift_left": np.left_shift, "shift_right_logical": np.right_shift,
     "shift_right_arithmetic": np.right_shift, "nextafter": np.nextafter,

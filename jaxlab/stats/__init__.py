@@ -1,1 +1,1 @@
-"""Shared mathematics: confidence intervals and fitted exponents."""
+"""Shared mathematics: intervals, fitted exponents, importance weights and resampling."""

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxlab.core import Method
+from jaxlab.inference.ais import ais_hyper, delayed_ais
+from jaxlab.inference.target import heavy_tailed, make_target
 from jaxlab.optim import federated, inexact_agd
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.problems import consensus, graphs
@@ -28,6 +30,7 @@ class Case(NamedTuple):
         noise: Whether its gradients may be random.
         smooth: Which fields of ``hyper`` the result is a smooth function of.
         agents: Whether its state has an agents axis.
+        sampler: Whether it draws numbers whatever the noise, at points that are flat vectors.
     """
 
     make: Callable[[], Method]
@@ -36,6 +39,7 @@ class Case(NamedTuple):
     noise: bool = True
     smooth: tuple[str, ...] = ()
     agents: bool = True
+    sampler: bool = False
 
 
 def as_tree(x):
@@ -92,7 +96,26 @@ LOCAL = federated.LocalHyper(_number(0.05))
 AGD = inexact_agd.AGDHyper(_number(1 / BIG), _number((MU / BIG) ** 0.5))
 DUAL = dual_sgd_hyper(MU, BIG, SPECTRUM, num_local_steps=NUM_LOCAL_STEPS)
 
+
+def two_bumps(noise, tree):
+    """An asymmetric target in two dimensions; samplers need no gradients that could be noisy."""
+    del noise, tree
+
+    def logdensity(x):
+        return jnp.logaddexp(-jnp.sum((x - 2) ** 2) / 2, 0.5 - jnp.sum((x + 1) ** 2))
+
+    return make_target(logdensity, heavy_tailed(jnp.zeros(2), 3.0))
+
+
 PAPER_CASES = {
+    "ais.delayed_ais": Case(
+        lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
+        ais_hyper(defensive=0.3, bandwidth=0.8, tempering=0.9),
+        two_bumps,
+        smooth=("bandwidth",),
+        agents=False,
+        sampler=True,
+    ),
     "dual_sgd.dual_sgd": Case(
         lambda: dual_sgd(num_local_steps=NUM_LOCAL_STEPS),
         DUAL,

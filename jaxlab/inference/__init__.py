@@ -1,0 +1,1 @@
+"""Samplers and estimators of unnormalised densities, on the protocol of ``jaxlab.core``."""
