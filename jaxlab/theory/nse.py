@@ -38,7 +38,7 @@ from jaxlab.theory.nse_activations import (
     check_activation,
 )
 from jaxlab.theory.nse_amp import amp
-from jaxlab.theory.nse_channel import check_snr, output_grid, posterior
+from jaxlab.theory.nse_channel import check_resolution, check_snr, output_grid, posterior
 
 __all__ = [
     "NoiseSensitivity",
@@ -182,6 +182,7 @@ def weak_recovery_threshold(
     check_snr(snr)
     snr = jnp.asarray(snr, dtype=float)
     check_float64("snr", snr, "what is left of small differences decides")
+    check_resolution(activation, moments, snr)
     return 1 / inverse_threshold(moments, snr, num_y=num_y)
 
 

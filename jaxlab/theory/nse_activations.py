@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _REACH = 9.0  # A standard normal exceeds it with probability 1e-19.
+_FAR = 40.0  # Stands for infinity, whose derivatives are not numbers.
 _COARSE = 1e-6  # Moments that change more between two rules have not converged.
 
 
@@ -90,15 +91,20 @@ class StepActivation(Activation):
 
     def __call__(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """The activation's values."""
-        return self.values[jnp.searchsorted(self.thresholds, jnp.abs(z))]
+        shell = jnp.zeros(jnp.shape(z), jnp.int32)
+        for threshold in self.thresholds:
+            shell = shell + (jnp.abs(z) > threshold)
+        return self.values[shell]
 
     def moments(self, mean: Scalar, variance: Scalar) -> Moments:
         """Exact, by differences of the normal distribution function and density."""
-        edge = jnp.ones(1, self.thresholds.dtype)
-        edges = jnp.concatenate([0 * edge, self.thresholds, jnp.inf * edge])
         deviation = jnp.sqrt(variance)
-        right = _interval((edges[:-1] - mean) / deviation, (edges[1:] - mean) / deviation)
-        left = _interval((-edges[1:] - mean) / deviation, (-edges[:-1] - mean) / deviation)
+        far = jnp.full(1, _FAR, self.thresholds.dtype)
+        centre = jnp.reshape(-mean / deviation, 1).astype(self.thresholds.dtype)
+        above = (self.thresholds - mean) / deviation
+        below = (-self.thresholds - mean) / deviation
+        right = _interval(jnp.append(centre, above), jnp.append(above, far))
+        left = _interval(jnp.append(below, -far), jnp.append(centre, below))
         return Moments(self.values, *(a + b for a, b in zip(right, left, strict=True)))
 
 
@@ -285,12 +291,7 @@ def _interval(low: Array, high: Array) -> tuple[Array, Array, Array]:
     # On the far right the upper tails keep their digits, which the lower ones lose.
     right = low > 0
     mass = jnp.where(right, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
-    return mass, norm.pdf(low) - norm.pdf(high), _slope_of_density(low) - _slope_of_density(high)
-
-
-def _slope_of_density(u: Array) -> Array:
-    finite = jnp.where(jnp.isfinite(u), u, 0.0)
-    return finite * norm.pdf(finite)
+    return mass, norm.pdf(low) - norm.pdf(high), low * norm.pdf(low) - high * norm.pdf(high)
 
 
 def _is_increasing(thresholds: Any) -> Any:
@@ -321,13 +322,13 @@ def check_activation(name: str, activation: Activation) -> Moments:
             f"the odd part of {name}", odd, lambda part: part <= 1e-9 * scale,
             "0: for an activation that is not even AMP starts at once and there is no gap",
         )  # fmt: skip
+    if isinstance(activation, SmoothActivation | PiecewiseActivation):
         _check_converged(activation, moments)
     return moments
 
 
-def _check_converged(activation: Activation, moments: Moments) -> None:
+def _check_converged(activation: SmoothActivation | PiecewiseActivation, moments: Moments) -> None:
     """Compare the first coefficients with those of a rule of half as many nodes."""
-    assert isinstance(activation, SmoothActivation | PiecewiseActivation)
     count = activation.quadrature.nodes.shape[-1]
     rule = gauss_hermite if isinstance(activation, SmoothActivation) else gauss_legendre
     coarser = eqx.tree_at(lambda a: a.quadrature, activation, rule(max(count // 2, 1)))

@@ -16,12 +16,21 @@ from jaxtyping import Array, Float
 from jaxlab.core.checks import check_count, check_value, is_concrete
 from jaxlab.core.types import Scalar
 from jaxlab.stats.quadrature import Quadrature
-from jaxlab.theory.nse_activations import Moments
+from jaxlab.theory.nse_activations import Activation, Moments, StepActivation
 
-__all__ = ["Posterior", "check_snr", "log_likelihood", "output_grid", "posterior"]
+__all__ = [
+    "Posterior",
+    "check_resolution",
+    "check_snr",
+    "log_likelihood",
+    "output_grid",
+    "posterior",
+]
 
 _REACH = 9.0  # Of the noise, in standard deviations.
 _WIDEST = 0.25  # The spacing up to which the trapezoid rule is exact to rounding.
+_FARTHEST = 1.0  # Between values of neighbouring nodes, in standard deviations of the noise.
+_ROUGH = 1e-3  # The mass on which they may be farther apart.
 
 
 class Posterior(NamedTuple):
@@ -91,6 +100,26 @@ def output_grid(moments: Moments, snr: Scalar, num_y: int) -> Quadrature:
         checkify.debug_check(spacing <= _WIDEST, message + " {spacing}", spacing=spacing)
     nodes = low + spacing * jnp.arange(num_y, dtype=values.dtype)
     return Quadrature(nodes, jnp.full(num_y, 1, values.dtype) * spacing)
+
+
+def check_resolution(activation: Activation, moments: Moments, snr: Scalar) -> None:
+    """Raise ``ValueError`` if the quadrature's values are farther apart than the noise is wide.
+
+    Normals of variance 1 that are 1 apart add up to a smooth density to 1e-9; farther ones do not.
+    """
+    if isinstance(activation, StepActivation):
+        return
+    apart = jnp.sqrt(snr) * jnp.abs(jnp.diff(moments.values))
+    rough = jnp.where(apart > _FARTHEST, jnp.minimum(moments.mass[1:], moments.mass[:-1]), 0).sum()
+    message = "num_nodes must be large enough for the activation in so little noise"
+    if is_concrete(rough):
+        if not rough <= _ROUGH:
+            raise ValueError(
+                f"{message}, got {moments.values.shape[0]} nodes, between which the signal moves "
+                f"by up to {float(apart.max()):.3g} standard deviations of the noise"
+            )
+    else:
+        checkify.debug_check(rough <= _ROUGH, message)
 
 
 def check_snr(snr: Scalar) -> None:

@@ -22,7 +22,13 @@ from jaxlab.core.checks import check_count, check_float64, check_value
 from jaxlab.core.types import Scalar
 from jaxlab.stats.quadrature import Quadrature, normal_grid
 from jaxlab.theory.nse_activations import Activation, StepActivation, check_activation
-from jaxlab.theory.nse_channel import check_snr, log_likelihood, output_grid, posterior
+from jaxlab.theory.nse_channel import (
+    check_resolution,
+    check_snr,
+    log_likelihood,
+    output_grid,
+    posterior,
+)
 
 __all__ = [
     "InformationThreshold",
@@ -109,6 +115,7 @@ def channel_information(
     _check_overlap(overlap, snr)
     check_float64("activation", activation, _DIFFERENCE)
     prior = activation.moments(0.0, 1.0)
+    check_resolution(activation, prior, snr)
     outputs = output_grid(prior, snr, num_y)
     base = jax.vmap(posterior, in_axes=(None, None, 0))(prior, snr, outputs.nodes).log_density
     density = outputs.weights * jnp.exp(base)
@@ -118,10 +125,10 @@ def channel_information(
 
     def divergence(mean: Array) -> Array:
         given = activation.moments(mean, 1 - overlap)
-        ratio = given.mass @ jax.vmap(likelihood_ratio)(given.values)
-        ratio = jnp.maximum(ratio, jnp.finfo(ratio.dtype).tiny)
+        excess = given.mass @ jax.vmap(likelihood_ratio)(given.values) - 1
+        excess = jnp.maximum(excess, -1 + 1e-15)
         # r log r - r + 1 is not negative; its last two terms integrate to 0.
-        return density @ (ratio * jnp.log(ratio) - (ratio - 1))
+        return density @ ((1 + excess) * jnp.log1p(excess) - excess)
 
     return _mean_over_known(activation, divergence, overlap, num_v, num_y)
 
@@ -142,7 +149,9 @@ def squared_score(
         ValueError: ``overlap`` or ``snr`` is out of range, or a grid is too coarse.
     """
     _check_overlap(overlap, snr)
-    outputs = output_grid(activation.moments(0.0, 1.0), snr, num_y)
+    prior = activation.moments(0.0, 1.0)
+    check_resolution(activation, prior, snr)
+    outputs = output_grid(prior, snr, num_y)
 
     def score(mean: Array) -> Array:
         given = activation.moments(mean, 1 - overlap)
