@@ -30,7 +30,7 @@ from jaxlab.theory.nse_activations import (
 )
 from jaxlab.theory.nse_channel import log_likelihood, output_grid, posterior
 
-NUM_Y = 121  # The outputs here span at most 30 standard deviations.
+NUM_Y = 101  # The outputs here span at most 25 standard deviations.
 
 
 class Affine(Activation):
@@ -206,7 +206,7 @@ def random_steps() -> Channel:
     """Three jumps, four values."""
     gaps = site("gaps", dist.Uniform(0.1, 1.0).expand([3]).to_event(1))
     values = site("values", dist.Uniform(-1.0, 1.0).expand([4]).to_event(1))
-    return Channel(gaps, values, *noise(0.01, 3.0))
+    return Channel(gaps, values, *noise(0.01, 1.0))
 
 
 def random_waves() -> Waves:
@@ -430,7 +430,7 @@ CLAIMS = (
         families={"steps": weak_signal},
         conclusion=threshold_order,
         assumptions=is_channel,
-        samples=40,
+        samples=20,
         rungs=("sample",),
         mutants={
             "sign of log(1 - q)": {"information": threshold_with(wrong_sign)},
@@ -445,7 +445,7 @@ CLAIMS = (
         conclusion=nishimori,
         assumptions=is_overlap,
         tightness="tight",
-        samples=30,
+        samples=12,
         rungs=("sample",),
         mutants={"variance q instead of 1 - q": {"wrap": Swapped}},
     ),
@@ -457,7 +457,7 @@ CLAIMS = (
         conclusion=small_overlap_slope,
         assumptions=is_overlap,
         tightness="tight",
-        samples=30,
+        samples=12,
         rungs=("sample",),
         mutants={"z^2 instead of z^2 - 1": {"projection": 0.0}},
     ),

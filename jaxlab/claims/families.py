@@ -46,7 +46,7 @@ def distinct_keys(keys: Array) -> Bool[Array, ""]:
 
     Example:
         >>> key = jax.random.key(0)
-        >>> bool(distinct_keys(jax.random.split(key, 3))), bool(distinct_keys(key[None][[0, 0]]))
+        >>> bool(distinct_keys(jax.random.split(key, 3))), bool(distinct_keys(key.repeat(2)))
         (True, False)
     """
     data = jax.random.key_data(keys).reshape(-1, 2)

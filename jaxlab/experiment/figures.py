@@ -31,6 +31,10 @@ _METHODS = {
     "SCAFFOLD": ("vermilion", "v"),
     "gradient tracking": ("purple", "P"),
     "FedAvg": ("grey", "*"),
+    "AMP": ("blue", "o"),
+    "AMP, no knowledge": ("sky", "D"),
+    "spectral": ("vermilion", "^"),
+    "ridge on products": ("purple", "P"),
 }
 
 _STYLE: dict[Any, Any] = {

@@ -168,7 +168,7 @@ def weak_recovery_threshold(
         num_y: Points of the grid over outputs, static.
 
     Raises:
-        TypeError: The activation or ``snr`` is in float32.
+        TypeError: The activation is in float32.
         ValueError: ``snr`` is not positive, ``num_y`` is too small for the activation's range, or
             ``activation`` is constant, not even or on too few nodes.
 
@@ -181,7 +181,6 @@ def weak_recovery_threshold(
     moments = check_activation("activation", activation)
     check_snr(snr)
     snr = jnp.asarray(snr, dtype=float)
-    check_float64("snr", snr, "what is left of small differences decides")
     check_resolution(activation, moments, snr)
     return 1 / inverse_threshold(moments, snr, num_y=num_y)
 

@@ -328,10 +328,11 @@ def check_activation(name: str, activation: Activation) -> Moments:
 
 
 def _check_converged(activation: SmoothActivation | PiecewiseActivation, moments: Moments) -> None:
-    """Compare the first coefficients with those of a rule of half as many nodes."""
+    """Compare the first coefficients with those of a rule of three quarters of the nodes."""
     count = activation.quadrature.nodes.shape[-1]
     rule = gauss_hermite if isinstance(activation, SmoothActivation) else gauss_legendre
-    coarser = eqx.tree_at(lambda a: a.quadrature, activation, rule(max(count // 2, 1)))
+    fewer = max(3 * count // 4, 1)
+    coarser = eqx.tree_at(lambda a: a.quadrature, activation, rule(fewer))
 
     def first(moments: Moments) -> Array:
         centred = moments.values - moments.mass @ moments.values
@@ -346,7 +347,7 @@ def _check_converged(activation: SmoothActivation | PiecewiseActivation, moments
         if not change <= _COARSE:
             raise ValueError(
                 f"num_nodes must be large enough for the activation, got {count}: its moments "
-                f"change by {float(change):.1g} from {max(count // 2, 1)} nodes; take {advice}"
+                f"change by {float(change):.1g} from {fewer} nodes; take {advice}"
             )
     else:
         message = f"num_nodes = {count} is too small for the activation; take {advice}"

@@ -1,12 +1,12 @@
 r"""Approximate message passing for a noisy single index, its rivals, and data of the model.
 
-With features :math:`X` of entries :math:`N(0, 1/d)` and a direction :math:`w \sim N(0, I_d)`, one
+With features :math:`X` of entries :math:`N(0, 1/d)` and a direction :math:`w` of mean square 1, one
 step from the estimate :math:`\hat w` of variance :math:`v` is
 
 .. math::
     \omega &= X \hat w - v\, g_{prev}, \qquad g = E[z - \omega \mid y]/v,
         \quad z \sim N(\omega, v) \\
-    \Lambda &= -\tfrac nd\, \mathrm{mean}(\partial g/\partial\omega), \qquad
+    \Lambda &= \max(-\tfrac nd\, \mathrm{mean}(\partial g/\partial\omega),\ 0), \qquad
         \hat w \leftarrow (X^T g + \Lambda \hat w)/(1 + \Lambda), \qquad
         v \leftarrow 1/(1 + \Lambda) .
 
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count, check_finite, check_key, check_leading_axis, check_value
 from jaxlab.core.types import Method, Scalar
+from jaxlab.stats.sphere import unit_vector
 from jaxlab.theory.nse_activations import Activation, check_activation
 from jaxlab.theory.nse_channel import check_snr, posterior
 
@@ -136,7 +137,8 @@ def amp() -> Method:
             return told.first / jnp.sqrt(variance), (told.second - told.first**2) / variance
 
         scores, slopes = jax.vmap(score)(field, problem.labels)
-        precision = -(samples / dim) * jnp.mean(slopes)
+        # In the limit it is not negative; few samples can make it so, and the variance with it.
+        precision = jnp.maximum(-(samples / dim) * jnp.mean(slopes), 0)
         estimate = (scores @ problem.features + precision * state.estimate) / (1 + precision)
         after = AMPState(estimate, scores, 1 / (1 + precision))
         return after, AMPInfo(jnp.mean(estimate**2), after.variance, precision)
@@ -207,7 +209,8 @@ class SingleIndexData(NamedTuple):
     Attributes:
         features: ``X``, of entries ``N(0, 1 / dim)``.
         labels: ``y``.
-        teacher: ``w`` of entries ``N(0, 1)``; one row per hidden unit if there are several.
+        teacher: ``w``, uniform on the sphere of mean square 1; one row per hidden unit if there are
+            several.
     """
 
     features: Float[Array, "samples dim"]
@@ -314,8 +317,10 @@ def _draw(
     check_count("dim", dim)
     key_features, key_teacher, key_noise = jax.random.split(key, 3)
     features = jax.random.normal(key_features, (num_samples, dim)) / dim**0.5
-    teacher = jax.random.normal(key_teacher, (*units, dim))
-    return features, teacher, jax.random.normal(key_noise, (num_samples,))
+    # Directions of exact length: that of Gaussian ones fluctuates, and overlaps with it.
+    keys = jax.random.split(key_teacher, units)
+    teacher = jnp.vectorize(unit_vector, excluded=(1,), signature="()->(d)")(keys, dim)
+    return features, dim**0.5 * teacher, jax.random.normal(key_noise, (num_samples,))
 
 
 class SpectralEstimate(NamedTuple):

@@ -169,7 +169,7 @@ def test_float32_agrees_with_float64(name):
     assert_close(single.state, double.state, OPERATIONS * EPS32)
 
 
-@every_method
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].trees])
 def test_parameter_trees_equal_flat_parameters(name):
     _, problem, hyper, compiled = pieces(name)
     flat = compiled(problem, hyper, KEY).state
