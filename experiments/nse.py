@@ -33,7 +33,8 @@ from jaxlab.theory.nse_studies import (
     whiten,
 )
 
-SNR, START, NUM_STEPS = 4.0, 0.1, 40
+SNR, START = 4.0, 0.1
+FEW_STEPS, MANY_STEPS = 12, 40
 ALPHAS = (0.5, 1.0, 1.5, 3.0, 5.0)
 FRACTIONS = (0.5, 0.7, 0.9)
 """Of the largest scale: more step functions of each exponent, for intervals."""
@@ -182,7 +183,7 @@ def committee_rows(
 ) -> list[Row]:
     """Exact thresholds of committees against their width, and the limit."""
     noise, rows = 0.5, []
-    widths = (32, 64, 128) if smoke else (1, 2, 4, 8, 16, 32, 64, 128)
+    widths = (32, 64, 128) if smoke else (1, 4, 16, 32, 64, 128)
 
     def threshold(activation: StepActivation, width: int) -> jax.Array:
         return nse_multi.committee_threshold(activation, noise, num_units=width)
@@ -229,9 +230,10 @@ def amp_runs(
     keys = jnp.stack([jax.random.key(args.seed + s) for s in range(args.seeds)])
     with session.timed(f"{piece} {alpha:g}: data"):
         problems = jax.jit(jax.vmap(taught_problem))(keys)
+    num_steps = FEW_STEPS if piece == "amp" else MANY_STEPS
     done = session.run(
         f"{piece} {alpha:g}", AMP, problems, amp.AMPHyper(jnp.array(snr)),
-        jax.random.key(0), num_steps=NUM_STEPS, chunk_size=NUM_STEPS // 2, in_axes=(0, None, None),
+        jax.random.key(0), num_steps=num_steps, chunk_size=num_steps // 2, in_axes=(0, None, None),
     )  # fmt: skip
     return problems, np.asarray(done.trace)[:, -1]
 
@@ -257,7 +259,7 @@ def prediction_rows(session: Session, smoke: bool) -> list[Row]:
 
     def end(alpha: jax.Array) -> jax.Array:
         return nse_replica.state_evolution(
-            link, START, alpha, SNR, num_steps=NUM_STEPS, num_y=121, num_v=41
+            link, START, alpha, SNR, num_steps=FEW_STEPS, num_y=121, num_v=41
         )[-1]
 
     with session.timed("state evolution"):

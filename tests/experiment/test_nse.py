@@ -44,6 +44,7 @@ def check_verdict(out, printed):
     assert held["deviation from known thresholds"]
     assert held["gap, He_2, worst"]
     assert held["hard phase, overlap from no knowledge"]
+    assert any("farthest from state evolution" in note for note in summary["notes"])
 
 
 def check_reference(out):
