@@ -6,7 +6,7 @@ step from the estimate :math:`\hat w` of variance :math:`v` is
 .. math::
     \omega &= X \hat w - v\, g_{prev}, \qquad g = E[z - \omega \mid y]/v,
         \quad z \sim N(\omega, v) \\
-    \Lambda &= \max(-\tfrac nd\, \mathrm{mean}(\partial g/\partial\omega),\ 0), \qquad
+    \Lambda &= \max(-\tfrac{n}{d}\, \mathrm{mean}(\partial g/\partial\omega),\ 0), \qquad
         \hat w \leftarrow (X^T g + \Lambda \hat w)/(1 + \Lambda), \qquad
         v \leftarrow 1/(1 + \Lambda) .
 
