@@ -1,16 +1,15 @@
 """Claims on rates and stability of the dual method (C7, C10, C11, C13)."""
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-import scipy.stats
 from hypothesis import strategies as st
 from jaxtyping import Array, Float
 
 from jaxlab.claims import Claim, Comparison, Expectation, at_most, close_to
+from jaxlab.claims.families import distinct_keys
 from jaxlab.core import run_until
 from jaxlab.core.types import Method
 from jaxlab.optim import dual_sgd as ds
@@ -34,6 +33,7 @@ from jaxlab.problems.quadratic import (
     spectral_radius,
 )
 from jaxlab.problems.sites import log_uniform, normal, site
+from jaxlab.stats.intervals import slope_interval
 from jaxlab.stats.sphere import unit_vector
 
 KEY = jax.random.key(0)
@@ -238,21 +238,10 @@ def scaling(keys: Array, *, acceleration: float = 1.0) -> Comparison:
     over_kappas = jax.vmap(rounds_needed)
     over_seeds = jax.vmap(over_kappas, in_axes=(0, None, None, None))
     over_schemes = jax.vmap(over_seeds, in_axes=(None, None, 0, 0))
-    logs = jnp.log(over_schemes(keys, kappas, *stacked))
-    x = jnp.log(kappas) - jnp.log(kappas).mean()
-    slopes = logs @ x / (x @ x)
-    quantile = float(scipy.stats.t.ppf(0.975, SEEDS - 1))
-    half = quantile * slopes.std(axis=1, ddof=1) / math.sqrt(SEEDS)
+    middle, half = slope_interval(kappas, over_schemes(keys, kappas, *stacked))
     # The whole interval must be inside the band.
-    miss = jnp.abs(slopes.mean(axis=1) - jnp.array([0.5, 1.0, 0.5])) + half
+    miss = jnp.abs(middle - jnp.array([0.5, 1.0, 0.5])) + half
     return at_most(miss, jnp.array([0.1, 0.1, 0.1]))
-
-
-def spread_keys(keys: Array) -> Array:
-    """All seeds and sizes have keys of their own."""
-    data = jax.random.key_data(keys).reshape(-1, 2)
-    same = (data[:, None] == data[None]).all(axis=-1).sum()
-    return same == len(data)
 
 
 IDENTICAL = {
@@ -366,7 +355,7 @@ CLAIMS = (
         source="derived; the fitted exponent's 95% interval lies within 0.1",
         families={"seeds": seeds},
         conclusion=scaling,
-        assumptions=spread_keys,
+        assumptions=distinct_keys,
         tightness="order",
         samples=2,
         rungs=("sample",),

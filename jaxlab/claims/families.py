@@ -4,11 +4,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxtyping import Array
+import jax
+from jaxtyping import Array, Bool
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 
-__all__ = ["accepted", "draw", "from_unconstrained", "is_model", "unconstrained"]
+__all__ = ["accepted", "distinct_keys", "draw", "from_unconstrained", "is_model", "unconstrained"]
 
 
 def accepted(function: Callable[..., Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +39,19 @@ def draw(family: Callable[..., Any], key: Array, sizes: Mapping[str, Any]) -> An
     if is_model(family):
         return handlers.seed(family, key)(**accepted(family, sizes))
     return family(key, **accepted(family, sizes))
+
+
+def distinct_keys(keys: Array) -> Bool[Array, ""]:
+    """Whether no key comes twice: the assumption of claims whose instances are keys.
+
+    Example:
+        >>> key = jax.random.key(0)
+        >>> bool(distinct_keys(jax.random.split(key, 3))), bool(distinct_keys(key.repeat(2)))
+        (True, False)
+    """
+    data = jax.random.key_data(keys).reshape(-1, 2)
+    same = (data[:, None] == data[None]).all(axis=-1).sum()
+    return same == len(data)
 
 
 def unconstrained(

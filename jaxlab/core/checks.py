@@ -20,6 +20,7 @@ from jaxlab.core.trees import is_inexact
 __all__ = [
     "check_count",
     "check_finite",
+    "check_float64",
     "check_key",
     "check_leading_axis",
     "check_value",
@@ -100,6 +101,28 @@ def check_finite(name: str, tree: PyTree) -> None:
                 )
         else:
             checkify.debug_check(jnp.isfinite(leaf).all(), f"{where} must be finite")
+
+
+def check_float64(name: str, tree: PyTree, why: str) -> None:
+    """Raise ``TypeError`` if a float of less precision than float64 is in the tree.
+
+    Args:
+        name: The argument's name, for the message.
+        tree: Arrays and numbers; Python's floats count as JAX's default.
+        why: What single precision would spoil, for the message.
+
+    Example:
+        >>> check_float64("x", jnp.ones(2), "differences cancel")
+        Traceback (most recent call last):
+        TypeError: x must be float64 (differences cancel), got float32; use jax.enable_x64(True)
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        dtype = jnp.result_type(leaf)
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 64:
+            raise TypeError(
+                f"{name}{jax.tree_util.keystr(path)} must be float64 ({why}), got {dtype}; use "
+                "jax.enable_x64(True)"
+            )
 
 
 def check_leading_axis(name: str, tree: PyTree, size: int, axis: str) -> None:

@@ -63,6 +63,19 @@ _PAPERS = (
         methods=("delayed_ais",),
         claims=10,
     ),
+    Paper(
+        slug="nse",
+        title=(
+            "A Noise Sensitivity Exponent Controls Large Statistical-to-Computational Gaps in "
+            "Single- and Multi-Index Models"
+        ),
+        source="ICML 2026; arXiv:2603.17896",
+        family="theory",
+        evidence="reconstruction",
+        summary="How wide the gap between what is learnable and what is computable opens in noise.",
+        methods=("amp",),
+        claims=11,
+    ),
 )
 
 

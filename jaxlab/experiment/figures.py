@@ -38,6 +38,10 @@ _METHODS = {
     "delayed (L = 1)": ("blue", "o"),
     "delayed (L = 2)": ("green", "^"),
     "tempered SMC": ("black", "X"),
+    "AMP": ("blue", "o"),
+    "AMP, no knowledge": ("sky", "D"),
+    "spectral": ("vermilion", "^"),
+    "ridge on products": ("purple", "P"),
 }
 
 _STYLE: dict[Any, Any] = {

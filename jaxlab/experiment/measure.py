@@ -1,5 +1,6 @@
 """Counting what a method needs to reach a known answer."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxlab.core.types import Method
 from jaxlab.problems.consensus import Consensus
 
-__all__ = ["Measured", "Solved", "cost_to_accuracy", "first_below", "with_error"]
+__all__ = ["Measured", "Solved", "cost_to_accuracy", "first_below", "sweep", "with_error"]
 
 
 class Solved(NamedTuple):
@@ -92,3 +93,29 @@ def cost_to_accuracy(trace: Measured, accuracy: float) -> tuple[np.ndarray, np.n
         return np.where(reached, np.take_along_axis(sums, index, axis=-1)[..., 0], np.inf)
 
     return total(trace.num_communications), total(trace.num_gradients)
+
+
+def sweep(function: Callable[[Any, Any], Any]) -> Method:
+    """Evaluate a function at one input per step, so that a sweep has checkpoints like a run.
+
+    The problem is ``(context, inputs)`` with leaves of ``inputs`` of shape ``[steps, ...]``; the
+    info of step ``i`` is ``function(context, inputs[i])``. The hyper-parameters are not used.
+
+    Example:
+        >>> from jaxlab.core import run
+        >>> squares = sweep(lambda context, x: context + x**2)
+        >>> run(squares, (1.0, jnp.arange(3.0)), (), jax.random.key(0), num_steps=3).trace.tolist()
+        [1.0, 2.0, 5.0]
+    """
+
+    def init(problem: Any, hyper: Any, key: Array) -> Array:
+        del problem, hyper, key
+        return jnp.zeros((), jnp.int32)
+
+    def step(problem: Any, hyper: Any, state: Array, key: Array) -> tuple[Array, Any]:
+        del hyper, key
+        context, inputs = problem
+        now = jax.tree.map(lambda leaf: leaf[state], inputs)
+        return state + 1, function(context, now)
+
+    return Method(init, step)

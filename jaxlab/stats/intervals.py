@@ -1,6 +1,6 @@
 """Confidence intervals whose error probability is a stated number."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,13 @@ from jaxtyping import Array, Float
 from jaxlab.core.checks import check_finite, check_value
 from jaxlab.core.types import Scalar
 
-__all__ = ["ExponentFit", "clopper_pearson", "empirical_bernstein", "fit_exponent"]
+__all__ = [
+    "ExponentFit",
+    "clopper_pearson",
+    "empirical_bernstein",
+    "fit_exponent",
+    "slope_interval",
+]
 
 
 class ExponentFit(NamedTuple):
@@ -101,9 +107,32 @@ def fit_exponent(
     check_finite("values", values)
     check_value("sizes", sizes, lambda s: s > 0, "positive")
     check_value("values", values, lambda v: v > 0, "positive")
-    x = np.log(sizes) - np.log(sizes).mean()
-    slopes = np.log(values) @ x / (x @ x)
-    quantile = scipy.stats.t.ppf(1 - error / 2, len(slopes) - 1)
-    half = float(quantile * slopes.std(ddof=1) / np.sqrt(len(slopes)))
-    slope = float(slopes.mean())
+    middle, half = slope_interval(sizes, values, error, xp=np)
+    slope, half = float(middle), float(half)
     return ExponentFit(slope, slope - half, slope + half)
+
+
+def slope_interval(
+    sizes: Any, values: Any, error: float = 0.05, *, xp: Any = jnp
+) -> tuple[Any, Any]:
+    """The middle and the half-width of Student's interval for the exponent of a power law.
+
+    The arithmetic of ``fit_exponent`` without its checks, for use under ``jit``.
+
+    Args:
+        sizes: ``[sizes]``.
+        values: ``[..., seeds, sizes]``.
+        error: The probability that the interval misses.
+        xp: ``jax.numpy`` or ``numpy``.
+
+    Example:
+        >>> sizes = np.array([1.0, 2.0, 4.0, 8.0])
+        >>> middle, half = slope_interval(sizes, np.stack([sizes**2, 5 * sizes**2]), xp=np)
+        >>> round(float(middle), 6), round(float(half), 6)
+        (2.0, 0.0)
+    """
+    x = xp.log(sizes) - xp.log(sizes).mean()
+    slopes = xp.log(values) @ x / (x @ x)
+    count = slopes.shape[-1]
+    quantile = float(scipy.stats.t.ppf(1 - error / 2, count - 1))
+    return slopes.mean(axis=-1), quantile * slopes.std(axis=-1, ddof=1) / np.sqrt(count)

@@ -13,11 +13,15 @@ from jaxlab.optim import federated, inexact_agd
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.quadratic import random_quadratics
+from jaxlab.theory import nse_amp
+from jaxlab.theory.nse_activations import smooth
 
 NUM_AGENTS, DIM, NUM_LOCAL_STEPS = 4, 3, 12
 MU, BIG = 1.0, 6.0
 GOSSIP = graphs.metropolis_weights(graphs.star_graph(NUM_AGENTS))
 START = jnp.array([0.5, -1.0, 2.0])
+KEY = jax.random.key(8)
+LINK = smooth(jnp.cos, num_nodes=16)
 
 
 class Case(NamedTuple):
@@ -30,7 +34,8 @@ class Case(NamedTuple):
         noise: Whether its gradients may be random.
         smooth: Which fields of ``hyper`` the result is a smooth function of.
         agents: Whether its state has an agents axis.
-        sampler: Whether it draws numbers whatever the noise, at points that are flat vectors.
+        sampler: Whether it draws numbers whatever the noise.
+        trees: Whether its parameters may be a tree.
     """
 
     make: Callable[[], Method]
@@ -40,6 +45,7 @@ class Case(NamedTuple):
     smooth: tuple[str, ...] = ()
     agents: bool = True
     sampler: bool = False
+    trees: bool = True
 
 
 def as_tree(x):
@@ -62,7 +68,7 @@ def noisy_gradient(params, data, key):
 
 def _data(noise):
     stack = random_quadratics(
-        jax.random.key(8), num_agents=NUM_AGENTS, dim=DIM, strong_convexity=MU, smoothness=BIG
+        KEY, num_agents=NUM_AGENTS, dim=DIM, strong_convexity=MU, smoothness=BIG
     )
     return {**stack._asdict(), "noise": jnp.full(NUM_AGENTS, noise)}
 
@@ -85,6 +91,14 @@ def oracle(noise, tree):
 def ridge_oracle(noise, tree):
     start, data = oracle(noise, tree)
     return inexact_agd.Oracle(start, (jnp.asarray(0.2, dtype=float), data))
+
+
+def amp_problem(noise, tree):
+    """A noisy phase retrieval in six dimensions; AMP itself is deterministic."""
+    del noise, tree
+    data = nse_amp.sample_single_index(KEY, LINK, 2.0, num_samples=24, dim=6)
+    start = nse_amp.informed_start(jax.random.key(2), data.teacher, 0.4)
+    return nse_amp.AMPProblem(data.features, data.labels, LINK, start)
 
 
 def _number(value):
@@ -115,12 +129,22 @@ PAPER_CASES = {
         smooth=("bandwidth",),
         agents=False,
         sampler=True,
+        trees=False,
     ),
     "dual_sgd.dual_sgd": Case(
         lambda: dual_sgd(num_local_steps=NUM_LOCAL_STEPS),
         DUAL,
         consensus_problem,
         smooth=("dual_step_size", "rate", "step_size"),
+    ),
+    "nse.amp": Case(
+        nse_amp.amp,
+        nse_amp.AMPHyper(_number(2.0)),
+        amp_problem,
+        noise=False,
+        smooth=("snr",),
+        agents=False,
+        trees=False,
     ),
 }
 BASELINE_CASES = {

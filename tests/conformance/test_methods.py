@@ -20,8 +20,6 @@ EPS32 = float(np.finfo(np.float32).eps)
 # the problem is 6 and the largest entry of a state about 10.
 OPERATIONS = NUM_STEPS * 12 * 10
 every_method = pytest.mark.parametrize("name", CASES)
-# A sampler draws other numbers in another precision, and its state is flat whatever it is given.
-every_solver = pytest.mark.parametrize("name", [n for n in CASES if not CASES[n].sampler])
 
 
 def noise_of(name):
@@ -158,7 +156,8 @@ def test_state_keeps_its_type(name, dtype):
         assert (a.dtype, a.weak_type) == (dtype, False)
 
 
-@every_solver
+# A sampler draws other numbers in another precision.
+@pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].sampler])
 def test_float32_agrees_with_float64(name):
     """On gradients without noise and coins without doubt: the two draw different numbers."""
     _, _, hyper, compiled = pieces(name)
@@ -171,7 +170,7 @@ def test_float32_agrees_with_float64(name):
     assert_close(single.state, double.state, OPERATIONS * EPS32)
 
 
-@every_solver
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].trees])
 def test_parameter_trees_equal_flat_parameters(name):
     _, problem, hyper, compiled = pieces(name)
     flat = compiled(problem, hyper, KEY).state

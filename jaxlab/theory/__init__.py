@@ -1,0 +1,1 @@
+"""Methods and theory of learning: what can be learned, from how many samples, by which method."""
