@@ -1,4 +1,4 @@
-"""Do the tests notice when the code is wrong? Mutation testing of core, claims and optim.
+"""Do the tests notice when the code is wrong? Mutation testing of core, claims and the papers.
 
 Run from the repository's root, at night::
 
@@ -32,7 +32,7 @@ from mutants import Change, changes_of, sort_changes
 from mutation_scores import Result, Score, describe_result, survivors, table
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("jaxlab/core", "jaxlab/claims", "jaxlab/optim")
+FOLDERS = ("jaxlab/core", "jaxlab/claims", "jaxlab/optim", "jaxlab/inference", "jaxlab/theory")
 
 
 class Tests(NamedTuple):
@@ -71,6 +71,19 @@ OWN_TESTS = {
     "jaxlab/optim/inexact_agd.py": Tests(
         ("tests/oracles/test_baselines.py", "tests/unit/test_bad_input.py"),
         (CONFORMANCE, LADDER, "-k", "inexact or reproducib or bias"),
+    ),
+    "jaxlab/inference": Tests(
+        (
+            "tests/oracles/test_ais.py",
+            "tests/oracles/test_ais_companions.py",
+            "tests/oracles/test_waiting_population.py",
+            "tests/unit/test_bad_input_ais.py",
+        ),
+        (CONFORMANCE, LADDER, "-k", "ais"),
+    ),
+    "jaxlab/theory": Tests(
+        ("tests/oracles/test_nse.py", "tests/unit/test_bad_input_nse.py"),
+        (CONFORMANCE, LADDER, "-k", "nse"),
     ),
 }
 """By module or folder; the longest name that fits counts."""
