@@ -121,9 +121,10 @@ def trajectory(name):
 
 @every_method
 def test_swapped_denoisers_equal_a_plain_loop(name):
-    done = trajectory(name)(START, swap_window(7, 2, 4))
+    # The Gaussian denoiser last: an empirical one would end at the same row whatever came before.
+    done = trajectory(name)(START, swap_window(7, 2, 4, base=1, donor=0))
     expected, evaluations = plain_loop(
-        np.asarray(SIGMAS), [0, 0, 1, 1, 1, 0, 0], second_order=name == "heun"
+        np.asarray(SIGMAS), [1, 1, 0, 0, 0, 1, 1], second_order=name == "heun"
     )
     np.testing.assert_allclose(done.state.x, expected, rtol=0, atol=1e-12)
     assert int(done.trace.evaluations.sum()) == evaluations
