@@ -59,14 +59,17 @@ def test_the_best_denoiser_of_white_data_has_loss_one():
 def test_rows_of_weight_zero_do_not_count():
     rows = jnp.stack([jnp.ones(3), jnp.full(3, 2.0)])
 
-    def two_levels(weights):
-        return lambda key, shape: (jnp.array([0.5, 1.0]), jnp.asarray(weights))
-
+    @jax.jit
     def loss(weights):
-        return edm.denoising_loss(lambda x, s: jnp.zeros(3), KEY, rows, two_levels(weights), 0.5)
+        def two_levels(key, shape):
+            return jnp.array([0.5, 1.0]), weights
+
+        return edm.denoising_loss(lambda x, s: jnp.zeros(3), KEY, rows, two_levels, 0.5)
 
     # (sigma^2 + 1/4) / (sigma / 2)^2 is 8 and 5; the squares are 1 and 4.
-    np.testing.assert_allclose([loss([1.0, 0.0]), loss([0.0, 1.0])], [8 / 2, 5 * 4 / 2], rtol=1e-12)
+    np.testing.assert_allclose(
+        [loss(jnp.eye(2)[0]), loss(jnp.eye(2)[1])], [8 / 2, 5 * 4 / 2], rtol=1e-12
+    )
 
 
 @jax.jit
@@ -122,24 +125,25 @@ def test_the_average_is_that_of_numpy():
         np.testing.assert_allclose(averages[t], weights @ params[: t + 1] / weights.sum())
 
 
-def test_an_untrained_network_keeps_the_skip_alone_on_images_too():
+def test_convolutions_start_with_the_skip_alone_and_see_their_neighbours():
     network = ConvNetwork(width=4, num_blocks=1, rngs=nnx.Rngs(jax.random.key(0)))
     apply, params = split_network(network)
-    denoise = LearnedDenoiser(apply, params, 0.5)
-    image = jax.random.normal(KEY, (6, 5))
-    np.testing.assert_allclose(
-        denoised(denoise, image[None], 1.0)[0], 0.25 / 1.25 * image, rtol=1e-6
+    image = np.random.default_rng(0).normal(size=(13, 13)).astype(np.float32)
+
+    @jax.jit
+    def denoised_and_influence(params, image):
+        denoise = LearnedDenoiser(apply, params, 0.5)
+        central = jax.grad(lambda x: apply(params, x, jnp.zeros(()))[6, 6])
+        return denoise(image, 1.0), central(image)
+
+    first, _ = denoised_and_influence(params, jnp.asarray(image))
+    np.testing.assert_allclose(first, 0.25 / 1.25 * image, rtol=1e-6)
+    generator = np.random.default_rng(1)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf + 0.1 * generator.normal(size=leaf.shape), leaf.dtype), params
     )
-
-
-def test_a_convolution_sees_its_neighbours_alone():
-    network = ConvNetwork(width=4, num_blocks=1, rngs=nnx.Rngs(jax.random.key(0)))
-    apply, params = split_network(network)
-    key = jax.random.key(5)
-    params = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(key, leaf.shape), params)
-    central = jax.jit(jax.grad(lambda x: apply(params, x, jnp.zeros(()))[6, 6]))
-    influence = central(jnp.ones((13, 13)))
+    influence = np.asarray(denoised_and_influence(params, jnp.asarray(image))[1])
     # Four convolutions of radius 1.
     reach = np.abs(np.arange(13) - 6) <= 4
-    assert (np.asarray(influence)[~np.outer(reach, reach)] == 0).all()
+    assert (influence[~np.outer(reach, reach)] == 0).all()
     assert np.abs(influence[6, 2]) > 0
