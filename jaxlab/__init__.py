@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxlab import claims as claims
     from jaxlab import core as core
     from jaxlab import data as data
+    from jaxlab import diffusion as diffusion
     from jaxlab import experiment as experiment
     from jaxlab import inference as inference
     from jaxlab import optim as optim
@@ -26,6 +27,7 @@ __all__ = [
     "claims",
     "core",
     "data",
+    "diffusion",
     "experiment",
     "inference",
     "optim",

@@ -4,7 +4,6 @@ The numbers are read from the installed scikit-learn wheel; nothing is downloade
 notices if a release changes them.
 """
 
-import hashlib
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxlab.core.checks import check_count, check_finite
+from jaxlab.data.packaged import check_digest, missing_package
 from jaxlab.problems.regression import Shards
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "breast_cancer",
     "diabetes",
     "digits",
+    "load_table",
     "prepare_features",
     "split_sorted",
     "standardize",
@@ -59,7 +60,7 @@ def breast_cancer() -> Table:
         >>> table.features.shape, int((table.targets == 1).sum())
         ((569, 30), 357)
     """
-    table = _load("breast_cancer")
+    table = load_table("breast_cancer")
     return Table(table.features, 2 * table.targets - 1)
 
 
@@ -78,7 +79,7 @@ def digits() -> Table:
         >>> table.features.shape, int((table.targets == 1).sum())
         ((1797, 64), 891)
     """
-    table = _load("digits")
+    table = load_table("digits")
     return Table(table.features, 1 - 2 * (table.targets % 2))
 
 
@@ -97,7 +98,7 @@ def diabetes() -> Table:
         >>> table.features.shape, float(table.targets.max())
         ((442, 10), 346.0)
     """
-    return _load("diabetes")
+    return load_table("diabetes")
 
 
 def standardize(columns: Float[np.ndarray, "rows ..."]) -> Float[np.ndarray, "rows ..."]:
@@ -196,22 +197,27 @@ def split_sorted(
     )
 
 
-def _load(name: str) -> Table:
+def load_table(name: Literal["breast_cancer", "diabetes", "digits"]) -> Table:
+    """A table with the targets that it is shipped with, such as 0 to 9 for the digits.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: The name is unknown, or the installed table is not the known one.
+
+    Example:
+        >>> load_table("digits").targets[:3].tolist()
+        [0.0, 1.0, 2.0]
+    """
+    if name not in _CHECKSUMS:
+        raise ValueError(f"name must be one of {', '.join(_CHECKSUMS)}, got {name!r}")
+    what = f"the {name} table"
     try:
         from sklearn import datasets
     except ImportError as error:
-        raise ImportError(
-            f"the {name} table needs scikit-learn: pip install 'jaxlab[experiments]'",
-            name=error.name,
-        ) from error
+        raise missing_package(what, "scikit-learn", error) from error
     options = {"scaled": False} if name == "diabetes" else {}
     features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **options)
     features = np.ascontiguousarray(features, dtype=np.float64)
     targets = np.ascontiguousarray(targets, dtype=np.float64)
-    digest = hashlib.sha256(features.tobytes() + targets.tobytes()).hexdigest()
-    if digest != _CHECKSUMS[name]:
-        raise ValueError(
-            f"the {name} table must have the sha256 {_CHECKSUMS[name]}, got {digest}: the "
-            "installed scikit-learn ships other numbers"
-        )
+    check_digest(what, "scikit-learn", _CHECKSUMS[name], features, targets)
     return Table(features, targets)

@@ -35,6 +35,7 @@ def test_importing_the_families_starts_no_backend():
 import jaxlab
 jaxlab.core, jaxlab.optim, jaxlab.problems
 import jaxlab.optim.dual_sgd, jaxlab.optim.federated, jaxlab.problems.devices
+import jaxlab.diffusion.learned, jaxlab.diffusion.mixture, jaxlab.data.images
 from jax._src import xla_bridge
 print(sorted(xla_bridge._backends))
 """

@@ -1,0 +1,1 @@
+"""Diffusion models whose denoisers are exact, or learned on the spot, and samplers for them."""
