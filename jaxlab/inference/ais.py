@@ -35,6 +35,13 @@ from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count, check_key, check_value
 from jaxlab.core.types import Method, Scalar
+from jaxlab.inference.ais_population import (
+    NUM_RECENT,
+    AISState,
+    block_log_weights,
+    delayed_log_weights,
+    mixture_log_prob,
+)
 from jaxlab.inference.mixtures import (
     Kernel,
     kernel_draws,
@@ -63,9 +70,6 @@ __all__ = [
 ScaleRule = Literal["local", "identity"]
 """What the kernels' scale matrix is: the spread of neighbouring centres, or the identity."""
 
-_RECENT = 3
-"""How many evidences the stopping rule compares."""
-
 
 class AISHyper(NamedTuple):
     """Hyper-parameters; ``ais_hyper`` checks them.
@@ -79,30 +83,6 @@ class AISHyper(NamedTuple):
     defensive: Float[Array, ""]
     bandwidth: Float[Array, ""]
     tempering: Float[Array, ""]
-
-
-class AISState(NamedTuple):
-    """The population and the proposals that it is weighted by; the newest block comes last.
-
-    Attributes:
-        points: The population.
-        log_density: ``log gamma`` of each point.
-        centres: The centres of the last ``W + L`` blocks.
-        scale_tril: The Cholesky factors of their kernels' scales.
-        defensive: Their shares of the global law; 1 for blocks drawn from it alone.
-        block_log_prob: ``log q_r(x_i)`` of every block kept at every point of the population.
-        recent_log_evidence: The estimates of the last three steps.
-        num_steps: How many steps were taken, as a float.
-    """
-
-    points: Float[Array, "blocks size dim"]
-    log_density: Float[Array, "blocks size"]
-    centres: Float[Array, "kept size dim"]
-    scale_tril: Float[Array, "kept dim dim"]
-    defensive: Float[Array, " kept"]
-    block_log_prob: Float[Array, "kept population"]
-    recent_log_evidence: Float[Array, " {_RECENT}"]
-    num_steps: Float[Array, ""]
 
 
 class AISInfo(NamedTuple):
@@ -213,11 +193,11 @@ def delayed_ais(
             jnp.broadcast_to(wide, (kept, dim, dim)),
             jnp.ones(kept, dtype),
             jnp.broadcast_to(log_global, (kept, population)),
-            jnp.zeros(_RECENT, dtype),
+            jnp.zeros(NUM_RECENT, dtype),
             jnp.zeros((), dtype),
         )
         evidence = _finite(lw.log_evidence(delayed_log_weights(state, 0)))
-        return state._replace(recent_log_evidence=jnp.broadcast_to(evidence, (_RECENT,)))
+        return state._replace(recent_log_evidence=jnp.broadcast_to(evidence, (NUM_RECENT,)))
 
     def step(
         problem: Target, hyper: AISHyper, state: AISState, key: Array
@@ -301,72 +281,6 @@ def _diagnose(state: AISState, from_global: Array) -> AISInfo:
     )
 
 
-def delayed_log_weights(state: AISState, lag: int) -> Float[Array, " population"]:
-    """``log(gamma / m_{t - lag})`` of the population, oldest block first.
-
-    Lag 0 gives the weights of estimates; larger lags are for choosing centres only.
-
-    Args:
-        state: Of ``delayed_ais``.
-        lag: At most the method's own.
-
-    Raises:
-        ValueError: The state does not reach back so far.
-    """
-    num_blocks, kept = state.points.shape[0], state.block_log_prob.shape[0]
-    check_count("lag", lag, least=0)
-    if lag > kept - num_blocks:
-        raise ValueError(f"lag must be at most that of the state, {kept - num_blocks}, got {lag}")
-    first = kept - num_blocks - lag
-    rows = state.block_log_prob[first : first + num_blocks]
-    log_mixture = jax.nn.logsumexp(rows, axis=0) - math.log(num_blocks)
-    return _log_ratio(state.log_density.reshape(-1), log_mixture)
-
-
-def block_log_weights(state: AISState) -> Float[Array, "blocks size"]:
-    """``log(gamma / q_r)`` of each point under the proposal of its own block.
-
-    Given the past, the mean of a new block's weights is an unbiased estimate of the evidence.
-    """
-    num_blocks, size = state.log_density.shape
-    own = state.block_log_prob[-num_blocks:].reshape(num_blocks, num_blocks, size)
-    diagonal = jnp.diagonal(own, axis1=0, axis2=1).T
-    return _log_ratio(state.log_density, diagonal)
-
-
-def mixture_log_prob(
-    problem: Target, state: AISState, points: Float[Array, "num dim"], *, lag: int = 0,
-    kernel: Kernel = "student_t",
-) -> Float[Array, " num"]:  # fmt: skip
-    """The log density ``log m_{t - lag}`` of the window's mixture anywhere.
-
-    Args:
-        problem: As in the run.
-        state: Of ``delayed_ais``.
-        points: Where.
-        lag: At most the method's own.
-        kernel: As in the factory.
-
-    Raises:
-        ValueError: The state does not reach back so far.
-    """
-    num_blocks, kept = state.points.shape[0], state.block_log_prob.shape[0]
-    check_count("lag", lag, least=0)
-    if lag > kept - num_blocks:
-        raise ValueError(f"lag must be at most that of the state, {kept - num_blocks}, got {lag}")
-    first = kept - num_blocks - lag
-    log_global = problem.log_proposal(points)
-
-    def block(parts: tuple[Array, Array, Array]) -> Array:
-        centres, tril, defensive = parts
-        log_kernels = kernel_mixture_log_prob(points, centres, tril, kernel)
-        return log_mix(defensive, log_global, log_kernels)
-
-    blocks = (state.centres, state.scale_tril, state.defensive)
-    rows = jax.lax.map(block, tuple(leaf[first : first + num_blocks] for leaf in blocks))
-    return jax.nn.logsumexp(rows, axis=0) - math.log(num_blocks)
-
-
 def evidence_settled(
     tolerance: Scalar, *, largest_khat: Scalar = 0.7
 ) -> Callable[[AISState, AISInfo], Array]:
@@ -385,7 +299,7 @@ def evidence_settled(
 
     def stop(state: AISState, info: AISInfo) -> Array:
         recent = state.recent_log_evidence
-        known = (state.num_steps >= _RECENT) & (info.log_evidence > -jnp.inf)
+        known = (state.num_steps >= NUM_RECENT) & (info.log_evidence > -jnp.inf)
         return known & (jnp.ptp(recent) <= tolerance) & (info.khat < largest_khat)
 
     return stop
@@ -400,11 +314,6 @@ def resample_points(key: Array, state: AISState, num: int) -> Float[Array, "{num
     """
     index = systematic_resample(key, delayed_log_weights(state, 0), num)
     return state.points.reshape(-1, state.points.shape[-1])[index]
-
-
-def _log_ratio(log_density: Array, log_proposal: Array) -> Array:
-    empty = log_density <= lowest(log_density.dtype)
-    return jnp.where(empty, -jnp.inf, log_density - log_proposal)
 
 
 def _finite(log_evidence: Array) -> Array:
