@@ -45,11 +45,11 @@ def distinct_keys(keys: Array) -> Bool[Array, ""]:
     """Whether no key comes twice: the assumption of claims whose instances are keys.
 
     Example:
-        >>> key = jax.random.key(0)
-        >>> bool(distinct_keys(jax.random.split(key, 3))), bool(distinct_keys(key.repeat(2)))
+        >>> keys = jax.random.split(jax.random.key(0), 3)
+        >>> bool(distinct_keys(keys)), bool(distinct_keys(keys[jax.numpy.array([0, 0])]))
         (True, False)
     """
-    data = jax.random.key_data(keys).reshape(-1, 2)
+    data = jax.random.key_data(keys).reshape(keys.size, -1)
     same = (data[:, None] == data[None]).all(axis=-1).sum()
     return same == len(data)
 
