@@ -18,7 +18,7 @@ from jaxlab.experiment.measure import sweep
 from jaxlab.experiment.metrics import select
 from jaxlab.experiment.nse_report import SCALES, draw, judge, label
 from jaxlab.problems.consensus import stack_agents
-from jaxlab.theory import nse, nse_multi, nse_replica
+from jaxlab.theory import nse, nse_evolution, nse_multi, nse_replica
 from jaxlab.theory import nse_amp as amp
 from jaxlab.theory.nse_activations import Activation, StepActivation, piecewise, smooth
 from jaxlab.theory.nse_studies import (
@@ -258,7 +258,7 @@ def prediction_rows(session: Session, smoke: bool) -> list[Row]:
     alphas = np.unique([*ALPHAS, *between])
 
     def end(alpha: jax.Array) -> jax.Array:
-        return nse_replica.state_evolution(
+        return nse_evolution.state_evolution(
             link, START, alpha, SNR, num_steps=FEW_STEPS, num_y=121, num_v=41
         )[-1]
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxlab.claims import Claim, Comparison, at_most, close_to
 from jaxlab.problems.sites import log_uniform, site
-from jaxlab.theory import nse, nse_replica
+from jaxlab.theory import nse, nse_evolution, nse_replica
 from jaxlab.theory.nse_activations import Activation, Moments
 from jaxlab.theory.nse_instances import (
     Affine,
@@ -118,7 +118,7 @@ def small_overlap_slope(instance: Overlap, *, projection: float = 1.0) -> Compar
     """N8: state evolution leaves 0 with the slope ``alpha / alpha_alg``."""
     activation, snr = link(instance.channel), instance.channel.snr
     tiny = jnp.array(1e-4)
-    after = nse_replica.state_evolution_step(
+    after = nse_evolution.state_evolution_step(
         activation, tiny, instance.alpha, snr, num_y=NUM_Y, num_v=81
     )
     projected = Affine(activation, 1.0, 0.0, projection).moments(0.0, 1.0)

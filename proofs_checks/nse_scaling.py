@@ -15,7 +15,7 @@ from jaxlab.core import run
 from jaxlab.core.types import Method
 from jaxlab.problems.sites import site
 from jaxlab.stats.intervals import slope_interval
-from jaxlab.theory import nse, nse_multi, nse_replica
+from jaxlab.theory import nse, nse_evolution, nse_multi, nse_replica
 from jaxlab.theory import nse_amp as amp
 from jaxlab.theory.nse_activations import Activation, piecewise, step_activation, step_scale_limit
 
@@ -218,7 +218,7 @@ def state_evolution(
         overlap = amp.overlap_with(state.estimate, data.teacher)
         return jnp.stack([overlap, jnp.mean(state.estimate**2), 1 - state.variance])
 
-    path = nse_replica.state_evolution(
+    path = nse_evolution.state_evolution(
         link, start, alpha, snr, num_steps=steps, num_y=161, num_v=61
     )
     found = jax.lax.map(measured, keys)

@@ -14,8 +14,8 @@ as the signal-to-noise ratio :math:`\lambda` falls:
         \alpha_{IT} \sim \kappa(\sigma)\, \lambda^{-1} .
 
 This module holds the exponent and the first-order threshold. ``nse_multi`` has wide committees and
-hierarchical models, ``nse_replica`` the information threshold and state evolution, ``nse_amp`` the
-algorithms and the data, ``nse_activations`` the activations.
+hierarchical models, ``nse_replica`` the information threshold, ``nse_evolution`` state evolution,
+``nse_amp`` the algorithms and the data, ``nse_activations`` the activations.
 
 Source: arXiv:2603.17896 (Definition 2.1, Theorem 3.2); the constants of both limits are derived and
 are attacked in ``proofs_checks/nse.py``. The stability formula is that of Mondelli and Montanari

@@ -93,7 +93,7 @@ def amp() -> Method:
 
     The problem is an ``AMPProblem``, the hyper-parameters an ``AMPHyper``, the state an
     ``AMPState`` and the info an ``AMPInfo``. Its overlap with the teacher is
-    ``overlap_with(state.estimate, teacher)``; ``nse_replica.state_evolution`` predicts it.
+    ``overlap_with(state.estimate, teacher)``; ``nse_evolution.state_evolution`` predicts it.
 
     Raises:
         ValueError: The method's ``init`` raises it for a problem whose shapes do not fit, or whose

@@ -20,6 +20,7 @@ from jaxlab.theory.nse_activations import Activation, Moments, StepActivation
 
 __all__ = [
     "Posterior",
+    "check_overlap",
     "check_resolution",
     "check_snr",
     "log_likelihood",
@@ -131,3 +132,14 @@ def check_snr(snr: Scalar) -> None:
         ValueError: snr must be positive and finite, got 0.0
     """
     check_value("snr", snr, lambda ratio: (ratio > 0) & jnp.isfinite(ratio), "positive and finite")
+
+
+def check_overlap(overlap: Scalar) -> None:
+    """Raise ``ValueError`` unless the overlap is strictly between nothing and everything.
+
+    Example:
+        >>> check_overlap(1.0)
+        Traceback (most recent call last):
+        ValueError: overlap must be in (0, 1), got 1.0
+    """
+    check_value("overlap", overlap, lambda q: (q > 0) & (q < 1), "in (0, 1)")

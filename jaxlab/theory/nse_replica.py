@@ -1,4 +1,4 @@
-r"""Information thresholds, free entropy and state evolution of noisy single indices.
+r"""Information thresholds and free entropy of noisy single indices.
 
 The overlap :math:`q \in [0, 1)` measures how much of the direction is known. The replica-symmetric
 free entropy (Barbier et al. 2019, arXiv:1708.03395)
@@ -7,8 +7,9 @@ free entropy (Barbier et al. 2019, arXiv:1708.03395)
     \Phi(q) - \Phi(0) = \tfrac12 [q + \log(1 - q)] + \alpha\, [\Psi(q) - \Psi(0)]
 
 is largest at the overlap that information allows, and its stationary points are the fixed points of
-state evolution, which an AMP run follows from its initial overlap. :math:`\Psi(q) - \Psi(0)` is the
-mutual information of the output and the known part :math:`\sqrt q\, V` of :math:`z`.
+state evolution (``nse_evolution``), which an AMP run follows from its initial overlap.
+:math:`\Psi(q) - \Psi(0)` is the mutual information of the output and the known part
+:math:`\sqrt q\, V` of :math:`z`.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from jaxlab.core.types import Scalar
 from jaxlab.stats.quadrature import Quadrature, normal_grid
 from jaxlab.theory.nse_activations import Activation, StepActivation, check_activation
 from jaxlab.theory.nse_channel import (
+    check_overlap,
     check_resolution,
     check_snr,
     log_likelihood,
@@ -40,8 +42,6 @@ __all__ = [
     "overlap_grid",
     "prior_entropy",
     "squared_score",
-    "state_evolution",
-    "state_evolution_step",
 ]
 
 _DIFFERENCE = "it is a small difference of entropies"
@@ -112,7 +112,8 @@ def channel_information(
         >>> round(float(told) * 1e5, 3)
         1.577
     """
-    _check_overlap(overlap, snr)
+    check_overlap(overlap)
+    check_snr(snr)
     check_float64("activation", activation, _DIFFERENCE)
     prior = activation.moments(0.0, 1.0)
     check_resolution(activation, prior, snr)
@@ -148,7 +149,8 @@ def squared_score(
     Raises:
         ValueError: ``overlap`` or ``snr`` is out of range, or a grid is too coarse.
     """
-    _check_overlap(overlap, snr)
+    check_overlap(overlap)
+    check_snr(snr)
     prior = activation.moments(0.0, 1.0)
     check_resolution(activation, prior, snr)
     outputs = output_grid(prior, snr, num_y)
@@ -179,11 +181,6 @@ def _mean_over_known(
 def _known_grid(activation: Activation, num_v: int) -> Quadrature:
     check_count("num_v", num_v, least=2)
     return normal_grid(num_v, half=isinstance(activation, StepActivation))
-
-
-def _check_overlap(overlap: Scalar, snr: Scalar) -> None:
-    check_value("overlap", overlap, lambda q: (q > 0) & (q < 1), "in (0, 1)")
-    check_snr(snr)
 
 
 def free_entropy(
@@ -247,19 +244,23 @@ def information_threshold(
     """
     check_activation("activation", activation)
     check_snr(snr)
-    grid = overlap_grid() if overlaps is None else overlaps
-    check_value("overlaps", grid, lambda q: ((q > 0) & (q < 1)).all(), "in (0, 1)")
 
     def needed(overlap: Array) -> Array:
         told = channel_information(activation, overlap, snr, num_y=num_y, num_v=num_v)
         return -prior_entropy(overlap) / told
 
-    return _least(jax.lax.map(needed, grid), grid)
+    return _least(needed, overlaps)
 
 
-def _least(alphas: Array, overlaps: Array) -> InformationThreshold:
+def _least(
+    needed: Callable[[Array], Array], overlaps: Float[Array, " overlaps"] | None
+) -> InformationThreshold:
+    """The overlap for which the fewest samples are needed."""
+    grid = overlap_grid() if overlaps is None else overlaps
+    check_value("overlaps", grid, lambda q: ((q > 0) & (q < 1)).all(), "in (0, 1)")
+    alphas = jax.lax.map(needed, grid)
     best = jnp.argmin(alphas)
-    return InformationThreshold(alphas[best], overlaps[best])
+    return InformationThreshold(alphas[best], grid[best])
 
 
 def noise_covariance(
@@ -284,7 +285,7 @@ def noise_covariance(
         >>> round(float(noise_covariance(he2, 0.5)), 4)
         0.25
     """
-    check_value("overlap", overlap, lambda q: (q > 0) & (q < 1), "in (0, 1)")
+    check_overlap(overlap)
     grid = _known_grid(activation, num_v)
 
     def value(mean: Array) -> Array:
@@ -322,83 +323,8 @@ def large_noise_information(
         (7.54, 0.98)
     """
     check_activation("activation", activation)
-    grid = overlap_grid() if overlaps is None else overlaps
-    check_value("overlaps", grid, lambda q: ((q > 0) & (q < 1)).all(), "in (0, 1)")
 
     def needed(overlap: Array) -> Array:
         return -2 * prior_entropy(overlap) / noise_covariance(activation, overlap, num_v=num_v)
 
-    return _least(jax.lax.map(needed, grid), grid)
-
-
-def state_evolution_step(
-    activation: Activation,
-    overlap: Scalar,
-    alpha: Scalar,
-    snr: Scalar,
-    *,
-    num_y: int = 401,
-    num_v: int = 351,
-) -> Float[Array, ""]:
-    """The overlap after one step of AMP, ``h / (1 + h)`` with ``h = alpha E g^2``.
-
-    Args:
-        activation: Any activation.
-        overlap: ``q`` in ``(0, 1)``.
-        alpha: Samples per dimension, positive.
-        snr: ``lambda > 0``.
-        num_y: Points of the grid over outputs, static.
-        num_v: Points of the grid over the known part, static.
-
-    Raises:
-        ValueError: Something is out of range, or a grid is too coarse.
-    """
-    check_value("alpha", alpha, lambda ratio: ratio > 0, "positive")
-    told = squared_score(activation, overlap, snr, num_y=num_y, num_v=num_v)
-    gain = jnp.asarray(alpha) * told
-    return gain / (1 + gain)
-
-
-def state_evolution(
-    activation: Activation,
-    overlap: Scalar,
-    alpha: Scalar,
-    snr: Scalar,
-    *,
-    num_steps: int,
-    num_y: int = 401,
-    num_v: int = 351,
-) -> Float[Array, " times"]:
-    """The overlaps of AMP's iterates, from the initial one on; ``num_steps + 1`` of them.
-
-    Args:
-        activation: Any activation.
-        overlap: The initial one, in ``(0, 1)``; at 0 an even activation stays there.
-        alpha: Samples per dimension, positive.
-        snr: ``lambda > 0``.
-        num_steps: Static.
-        num_y: Points of the grid over outputs, static.
-        num_v: Points of the grid over the known part, static.
-
-    Raises:
-        ValueError: Something is out of range, or a grid is too coarse.
-
-    Example:
-        >>> from jaxlab.theory.nse_activations import piecewise
-        >>> absolute = piecewise(jnp.abs, breaks=(0.0,), num_nodes=24)
-        >>> path = state_evolution(absolute, 0.1, 3.0, 4.0, num_steps=12, num_y=201, num_v=61)
-        >>> round(float(path[-1]), 2)
-        0.82
-    """
-    check_count("num_steps", num_steps, least=0)
-    check_value("alpha", alpha, lambda ratio: ratio > 0, "positive")
-    _check_overlap(overlap, snr)
-
-    def step(current: Array, _: None) -> tuple[Array, Array]:
-        after = state_evolution_step(
-            activation, current, alpha, snr, num_y=num_y, num_v=num_v
-        )  # fmt: skip
-        return after, after
-
-    start = jnp.asarray(overlap, dtype=float)
-    return jnp.append(start, jax.lax.scan(step, start, length=num_steps)[1])
+    return _least(needed, overlaps)

@@ -14,7 +14,7 @@ import scipy.stats
 from jaxlab.core import run
 from jaxlab.stats.hermite import hermite_coefficients, hermite_polynomials
 from jaxlab.stats.quadrature import gauss_hermite, gauss_legendre, normal_grid
-from jaxlab.theory import nse, nse_multi, nse_replica
+from jaxlab.theory import nse, nse_evolution, nse_multi, nse_replica
 from jaxlab.theory import nse_amp as amp
 from jaxlab.theory.nse_activations import StepActivation, piecewise, smooth, step_activation
 from jaxlab.theory.nse_channel import posterior
@@ -273,7 +273,9 @@ def test_free_entropy_changes_sign_at_the_threshold():
 
 
 def test_state_evolution_of_the_absolute_value():
-    path = nse_replica.state_evolution(ABSOLUTE, 0.1, 3.0, 4.0, num_steps=12, num_y=161, num_v=121)
+    path = nse_evolution.state_evolution(
+        ABSOLUTE, 0.1, 3.0, 4.0, num_steps=12, num_y=161, num_v=121
+    )
     assert path.shape == (13,)
     assert float(path[0]) == 0.1
     np.testing.assert_allclose(path[-1], 0.8209, atol=1e-3)

@@ -8,7 +8,7 @@ from jax.experimental import checkify
 from jaxlab.core import checked, run
 from jaxlab.stats.hermite import hermite_polynomials
 from jaxlab.stats.quadrature import gauss_hermite, gauss_legendre, normal_grid
-from jaxlab.theory import nse, nse_multi, nse_replica
+from jaxlab.theory import nse, nse_evolution, nse_multi, nse_replica
 from jaxlab.theory import nse_amp as amp
 from jaxlab.theory.nse_activations import StepActivation, piecewise, smooth, step_activation
 
@@ -72,7 +72,7 @@ def test_signal_to_noise_ratios(snr):
     with pytest.raises(ValueError, match=message):
         nse_replica.information_threshold(STEP, snr)
     with pytest.raises(ValueError, match=message):
-        nse_replica.state_evolution(STEP, 0.1, 1.0, snr, num_steps=2)
+        nse_evolution.state_evolution(STEP, 0.1, 1.0, snr, num_steps=2)
     with pytest.raises(ValueError, match=message):
         amp.sample_single_index(KEY, STEP, snr, num_samples=3, dim=2)
 
