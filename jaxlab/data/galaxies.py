@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxlab.data.packaged import check_digest, missing_package
+from jaxlab.core.locate import missing_package
+from jaxlab.data.packaged import check_digest
 
 __all__ = ["galaxy_velocities"]
 

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxlab.core.checks import check_count, check_finite, check_key
-from jaxlab.data.packaged import check_digest, missing_package
+from jaxlab.core.locate import missing_package
+from jaxlab.data.packaged import check_digest
 from jaxlab.data.tabular import load_table
 
 __all__ = ["PHOTOGRAPHS", "ImageName", "Images", "load_images", "random_patches"]

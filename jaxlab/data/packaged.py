@@ -1,22 +1,10 @@
-"""What loaders of packaged data share: a checksum, and the error if a package is missing."""
+"""What loaders of packaged data share: a checksum."""
 
 import hashlib
 
 import numpy as np
 
-__all__ = ["check_digest", "missing_package"]
-
-
-def missing_package(what: str, package: str, error: ImportError) -> ImportError:
-    """The error to raise where ``what`` needs an optional package.
-
-    Example:
-        >>> missing_package("the digits table", "scikit-learn", ImportError(name="sklearn"))
-        ImportError("the digits table needs scikit-learn: pip install 'jaxlab[experiments]'")
-    """
-    return ImportError(
-        f"{what} needs {package}: pip install 'jaxlab[experiments]'", name=error.name
-    )
+__all__ = ["check_digest"]
 
 
 def check_digest(what: str, package: str, expected: str, *arrays: np.ndarray) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxlab.core.checks import check_count, check_finite
-from jaxlab.data.packaged import check_digest, missing_package
+from jaxlab.core.locate import missing_package
+from jaxlab.data.packaged import check_digest
 from jaxlab.problems.regression import Shards
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count, check_finite, check_key
+from jaxlab.core.locate import missing_package
 from jaxlab.core.types import Scalar
-from jaxlab.data.packaged import missing_package
 from jaxlab.diffusion.denoise import Prior, check_weights
 from jaxlab.diffusion.gaussian import GaussianPrior, gaussian_prior
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count
+from jaxlab.core.locate import missing_package
 from jaxlab.core.types import Method
 from jaxlab.inference.target import Target
 from jaxlab.stats.weights import log_evidence
@@ -83,9 +84,7 @@ def tempered_smc(*, num_particles: int, num_moves: int, num_temperatures: int) -
         from blackjax.mcmc import random_walk
         from blackjax.smc import resampling, tempered
     except ImportError as error:
-        raise ImportError(
-            "tempered_smc needs BlackJAX: pip install 'jaxlab[experiments]'", name=error.name
-        ) from error
+        raise missing_package("tempered_smc", "BlackJAX", error) from error
     move = random_walk.build_additive_step()
 
     def moved(key: Array, state: Any, logdensity_fn: Any, factor: Array) -> Any:

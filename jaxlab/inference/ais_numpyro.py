@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from numpyro.infer.util import initialize_model
 
 from jaxlab.core.checks import check_key
+from jaxlab.core.locate import missing_package
 from jaxlab.core.types import Scalar
 from jaxlab.inference.ais import AISState, resample_points
 from jaxlab.inference.target import Target, heavy_tailed, make_target
@@ -129,9 +130,7 @@ def to_arviz(draws: Mapping[str, Array], **attributes: Any) -> Any:
             warnings.simplefilter("ignore", FutureWarning)  # ArviZ 0.23 announces ArviZ 1
             import arviz
     except ImportError as error:
-        raise ImportError(
-            "to_arviz needs ArviZ: pip install 'jaxlab[experiments]'", name=error.name
-        ) from error
+        raise missing_package("to_arviz", "ArviZ", error) from error
     posterior = {name: jax.device_get(values)[None] for name, values in draws.items()}
     told = {name: float(value) for name, value in attributes.items()}
     if int(arviz.__version__.split(".")[0]) >= 1:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count
 from jaxlab.inference.mixtures import Kernel, kernel_mixture_log_prob, log_mix
-from jaxlab.inference.target import Target, lowest
+from jaxlab.inference.target import Target, log_ratio
 
 __all__ = [
     "NUM_RECENT",
@@ -61,7 +61,7 @@ def delayed_log_weights(state: AISState, lag: int) -> Float[Array, " population"
     """
     rows = state.block_log_prob[_window(state, lag)]
     log_mixture = jax.nn.logsumexp(rows, axis=0) - math.log(len(rows))
-    return _log_ratio(state.log_density.reshape(-1), log_mixture)
+    return log_ratio(state.log_density.reshape(-1), log_mixture)
 
 
 def block_log_weights(state: AISState) -> Float[Array, "blocks size"]:
@@ -72,7 +72,7 @@ def block_log_weights(state: AISState) -> Float[Array, "blocks size"]:
     num_blocks, size = state.log_density.shape
     own = state.block_log_prob[-num_blocks:].reshape(num_blocks, num_blocks, size)
     diagonal = jnp.diagonal(own, axis1=0, axis2=1).T
-    return _log_ratio(state.log_density, diagonal)
+    return log_ratio(state.log_density, diagonal)
 
 
 def mixture_log_prob(
@@ -112,8 +112,3 @@ def _window(state: AISState, lag: int) -> slice:
         raise ValueError(f"lag must be at most that of the state, {kept - num_blocks}, got {lag}")
     first = kept - num_blocks - lag
     return slice(first, first + num_blocks)
-
-
-def _log_ratio(log_density: Array, log_proposal: Array) -> Array:
-    empty = log_density <= lowest(log_density.dtype)
-    return jnp.where(empty, -jnp.inf, log_density - log_proposal)

@@ -15,7 +15,7 @@ from jaxlab.core.checks import check_count, check_finite, check_value
 from jaxlab.core.trees import is_inexact
 from jaxlab.core.types import Scalar
 
-__all__ = ["StudentLaw", "Target", "heavy_tailed", "lowest", "make_target"]
+__all__ = ["StudentLaw", "Target", "heavy_tailed", "log_ratio", "lowest", "make_target"]
 
 
 class Target(eqx.Module):
@@ -80,6 +80,19 @@ def lowest(dtype: Any) -> float:
         True
     """
     return float(jnp.finfo(dtype).min) / 8
+
+
+def log_ratio(
+    log_density: Float[Array, "*shape"], log_proposal: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """The log weight ``log(gamma / q)``, minus infinity where a target's log density is ``lowest``.
+
+    Example:
+        >>> log_ratio(jnp.array([2.0, lowest(jnp.float32)]), jnp.ones(2)).tolist()
+        [1.0, -inf]
+    """
+    empty = log_density <= lowest(log_density.dtype)
+    return jnp.where(empty, -jnp.inf, log_density - log_proposal)
 
 
 def make_target(

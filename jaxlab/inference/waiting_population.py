@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from jaxlab.core.checks import check_count, check_key, check_value
 from jaxlab.core.types import Method, Scalar
 from jaxlab.inference.mixtures import log_mix
-from jaxlab.inference.target import StudentLaw, Target, lowest
+from jaxlab.inference.target import StudentLaw, Target, log_ratio
 from jaxlab.inference.waiting_times import WaitingPath, state_at
 from jaxlab.stats.weights import log_evidence
 
@@ -146,10 +146,8 @@ def waiting_population(*, num_particles: int = 256, num_jumps: int = 8) -> Metho
         drawn = problem.draw(key_global, num_draws), local.draw(key_fitted, num_draws)
         new = jnp.where(from_global < hyper.defensive, *drawn)
         visits = jnp.concatenate([state.points, new])
-        log_density = problem.log_density(visits)
         log_q = log_mix(hyper.defensive, problem.log_proposal(visits), local.log_proposal(visits))
-        empty = log_density <= lowest(problem.dtype)
-        log_w = jnp.where(empty, -jnp.inf, log_density - log_q)
+        log_w = log_ratio(problem.log_density(visits), log_q)
 
         def paths(flat: Array) -> Array:  # [particles, 1 + jumps, ...]: first where each one is
             own = flat[:num_particles, None]

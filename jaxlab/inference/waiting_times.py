@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxlab.core.checks import check_count, check_key
 from jaxlab.core.types import Scalar
-from jaxlab.inference.target import Target, lowest
+from jaxlab.inference.target import Target, log_ratio
 
 __all__ = [
     "WaitingPath",
@@ -75,9 +75,7 @@ def waiting_time_path(
     check_count("num_jumps", num_jumps)
     key_draw, key_wait = jax.random.split(key)
     points = target.draw(key_draw, num_jumps)
-    log_density = target.log_density(points)
-    empty = log_density <= lowest(target.dtype)
-    log_w = jnp.where(empty, -jnp.inf, log_density - target.log_proposal(points))
+    log_w = log_ratio(target.log_density(points), target.log_proposal(points))
     clocks = jax.random.exponential(key_wait, (num_jumps,), target.dtype)
     return WaitingPath(points, log_w, clocks * jnp.exp(log_w - log_unit))
 
