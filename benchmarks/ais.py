@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import scipy.special
@@ -51,12 +50,7 @@ class Answer(NamedTuple):
     calls: int
 
 
-@pytest.fixture(autouse=True)
-def as_users_run():
-    """Without the run-time type checker."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("as_users_run")
 
 
 def centres_of(dim: int) -> np.ndarray:

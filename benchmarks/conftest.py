@@ -1,9 +1,12 @@
 """Collect the benchmarks' numbers, print them as one table, and keep them for ``jaxlab report``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax
+import jaxtyping
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from jaxlab.core.environment import describe_measurement
 from jaxlab.core.files import usable_directory, write_json
@@ -17,6 +20,18 @@ def report(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     files = request.config.stash.setdefault(_ROWS, {})
     rows = files.setdefault(request.path.stem, [])
     return lambda name, value: rows.append((name, value))
+
+
+@pytest.fixture
+def as_users_run() -> Iterator[None]:
+    """Without the run-time type checker and without programs compiled by earlier sessions."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX looks at the switch once
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def pytest_terminal_summary(

@@ -22,11 +22,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import torch  # pyright: ignore[reportMissingImports]
-from jax.experimental.compilation_cache import compilation_cache
 
 from jaxlab.diffusion.empirical import empirical_prior
 
@@ -38,17 +36,13 @@ REPETITIONS = 3
 PAGE = 4096
 
 
+pytestmark = pytest.mark.usefixtures("as_users_run")
+
+
 @pytest.fixture(autouse=True)
-def as_users_run():
-    """Without the run-time type checker, without stored programs, in JAX's default precision."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX looks at the switch once
+def in_default_precision():
     with jax.enable_x64(False):
         yield
-    jax.config.update("jax_enable_compilation_cache", True)
-    compilation_cache.reset_cache()
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 class Setting(NamedTuple):

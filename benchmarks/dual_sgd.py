@@ -17,11 +17,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import torch  # pyright: ignore[reportMissingImports]
-from jax.experimental.compilation_cache import compilation_cache
 
 from jaxlab.core import run
 from jaxlab.core.iterate import init_key, step_key
@@ -53,16 +51,7 @@ class Setting(NamedTuple):
     hyper: DualSGDHyper
 
 
-@pytest.fixture(autouse=True)
-def as_users_run():
-    """Without the run-time type checker and without programs compiled by earlier sessions."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX looks at the switch once
-    yield
-    jax.config.update("jax_enable_compilation_cache", True)
-    compilation_cache.reset_cache()
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("as_users_run")
 
 
 @functools.cache

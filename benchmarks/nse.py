@@ -17,12 +17,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import scipy.integrate
 import scipy.special
-from jax.experimental.compilation_cache import compilation_cache
 
 from jaxlab.core import run
 from jaxlab.theory import nse, nse_replica
@@ -35,16 +33,7 @@ DIM, SAMPLES, ITERATIONS, NODES, SNR = 2000, 6000, 30, 61, 4.0
 REPETITIONS = 3
 
 
-@pytest.fixture(autouse=True)
-def as_users_run():
-    """Without the run-time type checker and without programs compiled by earlier sessions."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX looks at the switch once
-    yield
-    jax.config.update("jax_enable_compilation_cache", True)
-    compilation_cache.reset_cache()
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("as_users_run")
 
 
 def seconds(function: Callable[[], Any]) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxlab.core import Method
 from jaxlab.data.galaxies import galaxy_velocities
 from jaxlab.data.tabular import standardize
-from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main
+from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main, seed_keys
 from jaxlab.experiment.ais_report import draw, judge
 from jaxlab.experiment.ais_rivals import global_sampling, tempered_smc
 from jaxlab.inference.ais import ais_hyper, block_log_weights, delayed_ais
@@ -171,11 +171,6 @@ def run(args: Args, inputs: Inputs, session: Session) -> list[Row]:
         rows += smc_rows(args, session, inputs.calls, task, reference)
     with session.timed("mean field"):
         return rows + mean_field_rows() + stability_rows()
-
-
-def seed_keys(args: Args) -> jax.Array:
-    """One key per repetition."""
-    return jnp.stack([jax.random.key(args.seed + s) for s in range(args.seeds)])
 
 
 def race(

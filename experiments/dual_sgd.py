@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxlab.core import Method, Status
 from jaxlab.data import tabular
-from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main
+from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main, seed_keys
 from jaxlab.experiment.dual_sgd_report import draw, judge
 from jaxlab.experiment.measure import Measured, Solved, cost_to_accuracy, with_error
 from jaxlab.experiment.metrics import sweep_rows
@@ -239,11 +239,6 @@ def race(
     return rows + [row("error", error[i], step=talked[i], seed=args.seed) for i in shown]
 
 
-def seed_keys(args: Args, count: int) -> jax.Array:
-    """One key per repetition."""
-    return jnp.stack([jax.random.key(args.seed + s) for s in range(count)])
-
-
 def stochastic_rows(args: Args, session: Session, inputs: Inputs) -> list[Row]:
     """Batches of 8 and small steps: enough local work stays bounded, too little diverges."""
     name, network = inputs.tasks[0].name, inputs.networks[-1]
@@ -263,7 +258,7 @@ def stochastic_rows(args: Args, session: Session, inputs: Inputs) -> list[Row]:
             )  # fmt: skip
             done = session.run(
                 f"stochastic {kappa} {mode}", method,
-                Solved(problem, task.solution), hyper, seed_keys(args, args.seeds),
+                Solved(problem, task.solution), hyper, seed_keys(args),
                 num_steps=60 if kappa == 25 else 100, chunk_size=20, in_axes=(None, None, 0),
                 divergence_threshold=100.0,
             )  # fmt: skip

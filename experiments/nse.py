@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlab.data import tabular
-from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main
+from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main, seed_keys
 from jaxlab.experiment.measure import sweep
 from jaxlab.experiment.metrics import select
 from jaxlab.experiment.nse_report import SCALES, draw, judge, label
@@ -227,7 +227,7 @@ def amp_runs(
         problem = amp.AMPProblem(data.features, data.labels, link, start)
         return Taught(problem, data.teacher)
 
-    keys = jnp.stack([jax.random.key(args.seed + s) for s in range(args.seeds)])
+    keys = seed_keys(args)
     with session.timed(f"{piece} {alpha:g}: data"):
         problems = jax.jit(jax.vmap(taught_problem))(keys)
     num_steps = FEW_STEPS if piece == "amp" else MANY_STEPS

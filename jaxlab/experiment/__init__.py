@@ -2,6 +2,7 @@
 
 from jaxlab.core.usage import UsageError as UsageError
 from jaxlab.experiment.args import CommonArgs as CommonArgs
+from jaxlab.experiment.args import seed_keys as seed_keys
 from jaxlab.experiment.entry import Experiment as Experiment
 from jaxlab.experiment.entry import main as main
 from jaxlab.experiment.metrics import Row as Row

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CommonArgs"]
+import jax
+import jax.numpy as jnp
+
+__all__ = ["CommonArgs", "seed_keys"]
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,14 @@ class CommonArgs:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be in [0, 2**31), got {self.seed}")
+
+
+def seed_keys(args: CommonArgs, count: int | None = None) -> jax.Array:
+    """One key per repetition, the same whatever the other flags; ``args.seeds`` of them.
+
+    Example:
+        >>> seed_keys(CommonArgs(seed=3, seeds=2)).shape
+        (2,)
+    """
+    number = args.seeds if count is None else count
+    return jnp.stack([jax.random.key(args.seed + s) for s in range(number)])

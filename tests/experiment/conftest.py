@@ -1,11 +1,16 @@
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from jaxlab.experiment.figures import save_figure
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,3 +52,32 @@ class Program:
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return Program(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture
+def check_reference() -> Callable[..., None]:
+    """The smoke run stays within the bands that stand beside the paper's page."""
+
+    def check(slug: str, out: Path, besides: tuple[str, ...] = ()) -> None:
+        summary = json.loads((out / "summary.json").read_text())
+        reference = json.loads((ROOT / f"docs/papers/{slug}_reference.json").read_text())["smoke"]
+        for row, criterion in zip(reference, summary["criteria"], strict=True):
+            assert row["name"] == criterion["name"]
+            if not any(word in row["name"] for word in besides):
+                assert row["low"] <= criterion["measured"] <= row["high"], criterion
+
+    return check
+
+
+@pytest.fixture
+def check_redrawing() -> Callable[..., None]:
+    """The numbers that a run has kept are enough for its figure."""
+
+    def check(draw: Callable[..., Any], out: Path, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "metrics.csv").write_bytes((out / "metrics.csv").read_bytes())
+        save_figure(draw, folder)
+        assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / "figure.svg").read_bytes() == (out / "figure.svg").read_bytes()
+
+    return check

@@ -1,7 +1,6 @@
 import json
 import random
 import signal
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +11,12 @@ from jaxlab.core import run
 from jaxlab.core.locate import load_companion
 from jaxlab.experiment import read_metrics, select
 from jaxlab.experiment.dual_sgd_report import draw
-from jaxlab.experiment.figures import save_figure
 from jaxlab.experiment.networks import named_network
 from jaxlab.optim import dual_sgd as dual
 from jaxlab.optim import dual_sgd_studies as studies
 from jaxlab.problems import consensus
 from jaxlab.problems.quadratic import Quadratic, quadratic_gradient
 
-ROOT = Path(__file__).parents[2]
 SMOKE = ("--smoke", "--seeds", 2, "--agents", 6, "--no-progress")
 
 
@@ -40,23 +37,6 @@ def check_verdict(out, printed):
     assert held["dual runs that miss an error of 1e-10"]
 
 
-def check_reference(out):
-    """The smoke run stays within the bands that stand beside the paper's page."""
-    summary = json.loads((out / "summary.json").read_text())
-    reference = json.loads((ROOT / "docs/papers/dual_sgd_reference.json").read_text())["smoke"]
-    for row, criterion in zip(reference, summary["criteria"], strict=True):
-        assert row["name"] == criterion["name"]
-        assert row["low"] <= criterion["measured"] <= row["high"], criterion
-
-
-def check_redrawing(out, folder):
-    folder.mkdir()
-    (folder / "metrics.csv").write_bytes((out / "metrics.csv").read_bytes())
-    save_figure(draw, folder)
-    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "figure.svg").read_bytes() == (out / "figure.svg").read_bytes()
-
-
 def check_same_after_kill(program, out, killed, count):
     """The script, killed and resumed, ends with the numbers of the uninterrupted command."""
     words = ["experiments/dual_sgd.py", *SMOKE, "--out", killed]
@@ -68,14 +48,14 @@ def check_same_after_kill(program, out, killed, count):
 
 
 @pytest.mark.slow
-def test_smoke_run(program, tmp_path, seed):
+def test_smoke_run(program, tmp_path, seed, check_reference, check_redrawing):
     # One test, since every worker would repeat the run for a fixture.
     out = tmp_path / "command"
     done = program.run("-m", "jaxlab.cli", "run", "dual_sgd", *SMOKE, "--out", out)
     assert done.returncode == 0, done.stderr
     check_verdict(out, done.stdout)
-    check_reference(out)
-    check_redrawing(out, tmp_path / "redrawn")
+    check_reference("dual_sgd", out)
+    check_redrawing(draw, out, tmp_path / "redrawn")
     count = random.Random(seed).randrange(5, 40)
     check_same_after_kill(program, out, tmp_path / "killed", count)
 
