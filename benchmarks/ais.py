@@ -182,11 +182,14 @@ def told(report: Callable[[str, str], None], name: str, answers: list[Answer]) -
 
 
 def test_answers_are_right_where_the_problem_is_easy():
-    program = ours_program(2, 30_000)
-    answer = ours(2, 30_000, 0, program)
-    # Two of the five centres overlap a little in the plane: masses move by as much as they share.
+    dim, draws = 2, 1_000_000
+    answer = ours(dim, 30_000, 0, ours_program(dim, 30_000))
+    # In the plane two of the five modes overlap: draws of the target itself say what is nearest.
+    generator = np.random.default_rng(0)
+    centres = centres_of(dim)[generator.choice(5, size=draws, p=MASSES)]
+    exact = masses_of(centres + generator.normal(size=(draws, dim)), np.ones(draws))
     assert abs(answer.log_evidence) < 0.05
-    assert np.abs(answer.masses - MASSES).sum() / 2 < 0.05
+    assert np.abs(answer.masses - exact).sum() / 2 < 0.02
 
 
 def test_table_equals_scipy():

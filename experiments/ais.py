@@ -151,9 +151,7 @@ def samplers(task: Task, smoke: bool) -> dict[str, tuple[Method, Any, Callable]]
         isir(num_chains=CHAINS, num_candidates=CANDIDATES), (),
         lambda s: (s.points, jnp.zeros_like(s.log_weights)),
     )  # fmt: skip
-    if task.name in ("ring", "mixture 5-d"):
-        method = delayed_ais(num_blocks=1, block_size=SIZE, lag=0)
-        found["PMC"] = (method, hyper, newest_block)
+    found["PMC"] = (delayed_ais(num_blocks=1, block_size=SIZE, lag=0), hyper, newest_block)
     if task.name == "ring":
         found["delayed (L = 2)"] = (delayed_ais(lag=2, **wide), hyper, newest_block)
     return found

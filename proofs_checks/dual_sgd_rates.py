@@ -75,10 +75,9 @@ def exact_factor(
     """C7: exact solves and one common Hessian give exactly the factors of the theory."""
     constants, spectrum = constants_of(instance)
     tau = instance.strong_convexity**mu_exponent / spectrum.largest
-    one, eta = jnp.ones_like(tau), jnp.zeros_like(tau)
-    accelerated = ds.DualSGDHyper(tau, momentum_scale * constants.rate, eta)
-    plain = ds.DualSGDHyper(tau, one, eta)
-    radii = jnp.stack([radius_of(instance, ssda(), h) for h in (accelerated, plain)])
+    eta = jnp.zeros_like(tau)
+    momenta = jnp.stack([momentum_scale * constants.rate, jnp.ones_like(tau)])
+    radii = jax.vmap(lambda q: radius_of(instance, ssda(), ds.DualSGDHyper(tau, q, eta)))(momenta)
     expected = jnp.stack([1 - constants.rate, 1 - 1 / constants.condition])
     # The accelerated factor is a double root, which rounding splits by the square root of epsilon.
     return close_to(radii, expected, allowance=1e-5)

@@ -59,10 +59,13 @@ def kernel_mixture_log_prob(
         -0.9189
     """
     dim, middle = points.shape[1], centres.mean(axis=0)
+    # The inverse of one small factor: on CPUs a batch of factors, each with many right-hand sides,
+    # is slow to solve, and two such solves at once have been seen to wait for each other for ever.
+    unit = jnp.eye(dim, dtype=scale_tril.dtype)
+    inverse = jax.scipy.linalg.solve_triangular(scale_tril, unit, lower=True)
 
     def whiten(x: Array) -> Array:
-        centred = (x - middle[None]).T
-        return jax.scipy.linalg.solve_triangular(scale_tril, centred, lower=True).T
+        return (x - middle[None]) @ inverse.T
 
     white = whiten(centres)
     sizes = jnp.sum(white**2, axis=1)
