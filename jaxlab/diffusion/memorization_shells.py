@@ -86,7 +86,7 @@ def shell_probability(
         >>> [round(float(q), 4) for q in reached]
         [0.9937, 0.563, 0.0]
     """
-    noncentrality = jnp.asarray(noncentrality)
+    noncentrality = jnp.asarray(noncentrality, dtype=jnp.result_type(noncentrality, float))
     check_value("noncentrality", noncentrality, lambda v: v >= 0, "non-negative")
     radii = shell_radii(dim, c)
     degrees = dim + 2 * jnp.arange(_num_terms(dim, c))
