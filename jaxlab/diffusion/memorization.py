@@ -35,6 +35,7 @@ from jaxlab.diffusion.memorization_neighbours import (
     observe_rows,
 )
 from jaxlab.diffusion.memorization_shells import shell_radii
+from jaxlab.diffusion.memorization_training import gap_training
 
 __all__ = [
     "Concentration",
@@ -42,6 +43,7 @@ __all__ = [
     "concentration_of",
     "coverage_of",
     "danger_zone",
+    "gap_training",
     "max_posterior_weight",
     "shell_coverage",
     "zone_ends",
