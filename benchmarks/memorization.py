@@ -54,7 +54,7 @@ def table(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     loads = generator.normal(size=(4, DIM)) / 2
     rows = generator.normal(size=(num_rows, 4)) @ loads
     rows += 0.02 * generator.normal(size=rows.shape)
-    queries = rows[:NUM_QUERIES] + SIGMA * generator.normal(size=(NUM_QUERIES, DIM))
+    queries = rows[:NUM_QUERIES] + generator.normal(size=(NUM_QUERIES, DIM)) / 2
     return rows, queries
 
 
@@ -115,7 +115,7 @@ def test_denoiser(monkeypatch, report, count):
 
 
 def test_where_exponentials_vanish(monkeypatch, report):
-    """Noisy rows of a level of 1.5, taken for those of 0.1: all exponents are below -700."""
+    """Rows with noise of 0.5, denoised at the level 0.1: exponents are near -800."""
     rows, queries = table(COUNTS[0])
     truth = exact(rows, queries, 0.1)
     mine = np.abs(ours(rows, queries, 0.1)() - truth).max()

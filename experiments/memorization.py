@@ -181,7 +181,7 @@ def class_mixture(digits: np.ndarray, labels: np.ndarray) -> MixturePrior:
     shares = np.array([len(group) / len(digits) for group in groups])
     covariances = [np.cov(g.T, ddof=0) + 0.02 * np.eye(g.shape[1]) for g in groups]
     means = [group.mean(axis=0) for group in groups]
-    return mixture_prior(*(jnp.asarray(np.stack(part)) for part in (shares, means, covariances)))
+    return mixture_prior(*(jnp.asarray(np.array(part)) for part in (shares, means, covariances)))
 
 
 @jax.jit

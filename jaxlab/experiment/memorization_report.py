@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxlab.diffusion.memorization import danger_zone
@@ -50,11 +51,8 @@ def judge(rows: list[Row]) -> Report:
 def zone_of(rows: list[Row], dataset: str, limit: float = 0.8) -> tuple[float, float]:
     """The least and the largest level at which both curves are above ``limit``; NaN if none."""
     sigmas, weight = _curve(rows, dataset, "weight")
-    inside = np.asarray(
-        danger_zone(
-            weight, _curve(rows, dataset, "share")[1], least_weight=limit, least_share=limit
-        )
-    )
+    curves = (jnp.asarray(weight), jnp.asarray(_curve(rows, dataset, "share")[1]))
+    inside = np.asarray(danger_zone(*curves, least_weight=limit, least_share=limit))
     if not inside.any():
         return math.nan, math.nan
     return float(sigmas[inside].min()), float(sigmas[inside].max())
@@ -240,7 +238,7 @@ def draw(rows: list[Row], figure: Any) -> None:
     axes = figure.subplot_mosaic(layout, height_ratios=[1, 1, 0.5])
     for letter, name in zip("ab", ("digits", "faces"), strict=True):
         _draw_curves(rows, axes[name], letter, name)
-    axes["digits"].legend(loc="center right")
+    axes["faces"].legend(loc="center left")
     _draw_swaps(rows, axes["swaps"])
     _draw_networks(rows, axes["networks"])
     _draw_samples(rows, axes["samples"])
@@ -248,7 +246,7 @@ def draw(rows: list[Row], figure: Any) -> None:
 
 def _draw_curves(rows: list[Row], axes: Any, letter: str, name: str) -> None:
     sigmas, _ = _curve(rows, name, "weight")
-    looks = {"weight": ("W: one row decides", "W"), "share": ("C: held-out data is covered", "C")}
+    looks = {"weight": ("W: one row decides", "W"), "share": ("C: new data covered", "C")}
     for metric, (text, method) in looks.items():
         style = method_style(method)
         low, high = (_curve(rows, name, f"{metric}_{end}")[1] for end in ("lower", "upper"))
@@ -260,8 +258,8 @@ def _draw_curves(rows: list[Row], axes: Any, letter: str, name: str) -> None:
     low, high = zone_of(rows, name)
     if low <= high:
         axes.axvspan(low, high, color=PALETTE["vermilion"], alpha=0.3, linewidth=0,
-                     label="danger zone: both above 0.8")  # fmt: skip
-    axes.fill_between([], [], [], color="black", alpha=0.15, label="between the bounds")
+                     label="both above 0.8")  # fmt: skip
+    axes.fill_between([], [], [], color="black", alpha=0.15, label="between bounds")
     axes.set(
         xscale="log", xlabel="noise level σ", ylabel="W and C", ylim=(-0.03, 1.05),
         title=f"({letter}) two curves of the {name}",
@@ -270,17 +268,17 @@ def _draw_curves(rows: list[Row], axes: Any, letter: str, name: str) -> None:
 
 def _draw_swaps(rows: list[Row], axes: Any) -> None:
     names = [name for base in ("gated", "population") for name in WINDOWS if name.startswith(base)]
-    labels = [
-        name.replace(" swapped", "").replace("gated, ", "").replace("population, ", "")
-        .replace("middle of medium", "middle")
-        for name in names
-    ]  # fmt: skip
+    labels = ["nowhere", "large σ", "medium σ", "its middle", "small σ"] * 2
     colours = [PALETTE["vermilion" if name.startswith("gated") else "green"] for name in names]
     _bars(rows, axes, names, "swap_copies", colours)
     axes.set_xticks(range(len(names)), labels, rotation=30, ha="right", rotation_mode="anchor")
-    for base, colour in (("gated learner", "vermilion"), ("population's denoiser", "green")):
-        axes.bar([0], [0], color=PALETTE[colour], label=f"{base}, the other at ...")
-    axes.set(ylabel="share of copies", ylim=(0, 1.05), title="(c) swaps of denoisers, by noise")
+    for text, colour in (
+        ("gated learner, population's denoiser at ...", "vermilion"),
+        ("population's denoiser, gated learner at ...", "green"),
+    ):
+        axes.bar([0], [0], color=PALETTE[colour], alpha=0.6, label=text)
+    axes.set(ylabel="share of copies", ylim=(0, 1.45), title="(c) which noise carries the copying")
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
     axes.legend(loc="upper right")
 
 
@@ -295,17 +293,19 @@ def _bars(rows: list[Row], axes: Any, names: list[str], metric: str, colours: li
 def _draw_networks(rows: list[Row], axes: Any) -> None:
     names = list(VARIANTS)
     _bars(rows, axes, names, "copies", [method_style(name)["color"] for name in names])
-    labels = [
-        name.replace("dummy gap, ", "dummy, ")
-        + ("" if high == 0 else f"\nσ > {low:g}" if high > 100 else f"\nσ < {high:g}"
-           if low < 1e-3 else f"\n{low:g} to {high:g}")
-        for name, (low, high) in VARIANTS.items()
-    ]  # fmt: skip
+    labels = [_gap_label(name) for name in names]
     axes.set_xticks(range(len(names)), labels)
-    axes.tick_params(axis="x", labelsize=12.5)
+    axes.margins(y=0.15)
     axes.plot([], [], "o", color="black", markersize=4, label="one training")
-    axes.set(ylabel="share of copies", title="(d) networks; what training leaves out")
-    axes.legend(loc="upper right")
+    axes.set(ylabel="share of copies", title="(d) networks, by the gap in training")
+    axes.legend(loc="upper left")
+
+
+def _gap_label(name: str) -> str:
+    low, high = VARIANTS[name]
+    ends = {"standard": "no gap", "dummy gap, large": f"σ > {low:g}"}
+    ends |= {"dummy gap, small": f"σ < {high:g}"}
+    return name.split(",")[0].removesuffix(" gap") + "\n" + ends.get(name, f"{low:g} to {high:g}")
 
 
 def _draw_samples(rows: list[Row], axes: Any) -> None:
