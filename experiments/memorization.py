@@ -124,11 +124,11 @@ def run(args: Args, inputs: Inputs, session: Session) -> list[Row]:
     }
     if args.smoke:  # each shape is a program of its own
         tables.pop(f"{few} digits")
-    rows = []
+    # First what takes longest and has checkpoints.
+    rows = training_rows(args, session, inputs)
     for name, (data, held_out) in tables.items():
         rows += curve_rows(args, session, name, inputs.levels, data, held_out)
-    rows += swap_rows(args, session, inputs)
-    return rows + training_rows(args, session, inputs)
+    return rows + swap_rows(args, session, inputs)
 
 
 @functools.partial(jax.jit, static_argnames="c")
