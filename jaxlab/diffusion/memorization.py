@@ -95,12 +95,12 @@ def concentration_of(
         ValueError: The sizes do not fit.
 
     Example:
-        >>> with jax.enable_x64(True):
-        ...     rows, sigmas = jnp.array([[-1.0], [1.0]]), jnp.array([0.1])
-        ...     queries = noisy_queries(jax.random.key(0), rows, num_noise=3)
-        ...     seen = observe_rows(no_neighbours(queries, sigmas), queries, sigmas, rows)
-        ...     concentration_of(seen, jnp.arange(2), num_noise=3).identified.tolist()
-        [1.0]
+        >>> seen = Neighbours(  # four queries of two rows, one of which is nearer to the other row
+        ...     nearest=jnp.ones((1, 4)), row=jnp.array([[0, 0, 1, 0]]), total=jnp.ones((1, 4)),
+        ...     covered=jnp.zeros((1, 4), bool), num_rows=jnp.array(2),
+        ... )
+        >>> concentration_of(seen, jnp.arange(2), num_noise=2).identified.tolist()
+        [0.75]
     """
     weight, weight_error = _mean_over_signals(1 / seen.total, num_noise)
     if len(own) * num_noise != seen.row.shape[1]:
@@ -120,13 +120,13 @@ def coverage_of(seen: Neighbours, *, num_noise: int) -> Coverage:
         ValueError: The number of queries is no multiple of ``num_noise``.
 
     Example:
-        >>> with jax.enable_x64(True):
-        ...     rows, sigmas = jnp.zeros((1, 64)), jnp.array([0.1, 10.0])
-        ...     queries = noisy_queries(jax.random.key(0), rows + 1, num_noise=9)
-        ...     none, radii = no_neighbours(queries, sigmas), shell_radii(64, 3.0)
-        ...     seen = observe_rows(none, queries, sigmas, rows, radii=radii)
-        ...     coverage_of(seen, num_noise=9).share.tolist()
-        [0.0, 1.0]
+        >>> covered = jnp.array([[True, False, True, True]])
+        >>> seen = Neighbours(
+        ...     nearest=jnp.ones((1, 4)), row=jnp.zeros((1, 4), int), total=jnp.ones((1, 4)),
+        ...     covered=covered, num_rows=jnp.array(1),
+        ... )
+        >>> coverage_of(seen, num_noise=2).share.tolist()
+        [0.75]
     """
     return Coverage(*_mean_over_signals(seen.covered.astype(seen.total.dtype), num_noise))
 

@@ -117,15 +117,12 @@ def merge_neighbours(
     Of two rows at the same distance the first counts as the nearest.
 
     Example:
-        >>> with jax.enable_x64(True):
-        ...     sigmas, rows = jnp.array([1.0]), jnp.eye(4)
-        ...     queries = noisy_queries(jax.random.key(0), jnp.zeros((3, 4)), num_noise=1)
-        ...     none = no_neighbours(queries, sigmas)
-        ...     left, right = (observe_rows(none, queries, sigmas, r) for r in (rows[:1], rows[1:]))
-        ...     merged = merge_neighbours(left, right, sigmas)
-        ...     whole = observe_rows(none, queries, sigmas, rows)
-        ...     bool(jnp.allclose(merged.total, whole.total)), int(merged.num_rows)
-        (True, 4)
+        >>> def one_row(square):
+        ...     one, row = jnp.ones((1, 1)), jnp.zeros((1, 1), int)
+        ...     return Neighbours(square * one, row, one, one > 2, jnp.array(1))
+        >>> merged = merge_neighbours(one_row(4.0), one_row(0.0), jnp.ones(1))
+        >>> int(merged.row[0, 0]), round(float(merged.total[0, 0]), 4)  # 1 + exp(-4 / 2)
+        (1, 1.1353)
     """
     nearest = jnp.minimum(first.nearest, second.nearest)
 

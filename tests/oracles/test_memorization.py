@@ -129,7 +129,7 @@ def test_digits_have_a_danger_zone_around_half():
     assert [float(end) for end in zone_ends(sigmas, zone)] == [0.5, 0.7]
 
 
-@pytest.mark.parametrize(("dim", "c"), [(3, 0.7), (64, 3.0), (625, 5.0), (3072, 5.0)])
+@pytest.mark.parametrize(("dim", "c"), [(3, 0.7), (64, 3.0), (3072, 5.0)])
 def test_shell_probabilities_are_those_of_scipy(dim, c):
     low, high = (float(radius) ** 2 for radius in shell_radii(dim, c))
     places = np.array([1e-6, 0.1, 1.0, 5.0, 20.0, 100.0, 300.0, 1e3, 1e5, 1e12]) * dim / 64
@@ -189,9 +189,7 @@ def test_scales():
     assert float(20 + 9 / sigma**2) == pytest.approx(20 + 2 * np.sqrt(50) + 5, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "chunk_size"), [(np.float32, 1000), (np.float64, 5), (np.float64, 1)]
-)
+@pytest.mark.parametrize(("dtype", "chunk_size"), [(np.float32, 1000), (np.float64, 5)])
 def test_two_nearest_rows_are_those_of_numpy(dtype, chunk_size):
     rows, samples = (table.astype(dtype) for table in tables())
     samples[0] = rows[17]
