@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import scipy.spatial.distance
 from flax import nnx
 
 from jaxlab.data.images import Images, load_images
@@ -26,8 +27,11 @@ from jaxlab.diffusion.memorization import (
 )
 from jaxlab.diffusion.memorization_bounds import (
     Bounds,
+    capacity_level,
+    coverage_level,
     posterior_weight_bounds,
     shell_coverage_bounds,
+    spectrum,
 )
 from jaxlab.diffusion.memorization_copies import distance_ratios, nearest_rows
 from jaxlab.diffusion.memorization_shells import shell_radii
@@ -163,7 +167,13 @@ def curve_rows(
     found = {**weight._asdict(), **share._asdict()}
     for curve, bounds in (("weight", weight_bounds), ("share", share_bounds)):
         found |= {f"{curve}_{end}": values for end, values in bounds._asdict().items()}
-    return [
+    nearest = jnp.asarray(scipy.spatial.distance.cdist(held_out, data).min(axis=1))
+    scales = {
+        "coverage_level": jnp.median(coverage_level(nearest, data.shape[1], c)),
+        "capacity_level": capacity_level(spectrum(jnp.asarray(data)), len(data)),
+    }
+    rows = [Row("scale", key, float(level), dataset=name) for key, level in scales.items()]
+    return rows + [
         Row("curve", metric, float(value), step=sigma, seed=args.seed, dataset=name)
         for metric, values in found.items()
         for sigma, value in zip(levels, values, strict=True)

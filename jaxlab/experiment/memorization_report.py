@@ -197,8 +197,11 @@ def _zones(rows: list[Row]) -> ReportTable:
     lines = []
     for name in _datasets(rows):
         cells = ["{:.2g} to {:.2g}".format(*zone_of(rows, name, limit)) for limit in _LIMITS]
-        lines.append((name, *cells))
-    columns = ("data", *(f"both above {limit:g}" for limit in _LIMITS))
+        scales = [_value(rows, dataset=name, metric=f"{part}_level")
+                  for part in ("coverage", "capacity")]  # fmt: skip
+        lines.append((name, *cells, *(f"{level:.2g}" for level in scales)))
+    above = (f"both above {limit:g}" for limit in _LIMITS)
+    columns = ("data", *above, "C turns near", "W turns near")
     return ReportTable("Danger zones, in sigma", columns, lines)
 
 
