@@ -76,6 +76,19 @@ _PAPERS = (
         methods=("amp",),
         claims=11,
     ),
+    Paper(
+        slug="memorization",
+        title=(
+            "Two Calm Ends and the Wild Middle: A Geometric Picture of Memorization in Diffusion "
+            "Models"
+        ),
+        source="ICML 2026; arXiv:2602.17846",
+        family="diffusion",
+        evidence="reconstruction",
+        summary="At which noise levels a diffusion model copies its training set, and how not to.",
+        methods=("gap_training",),
+        claims=15,
+    ),
 )
 
 

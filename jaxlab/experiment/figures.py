@@ -42,6 +42,13 @@ _METHODS = {
     "AMP, no knowledge": ("sky", "D"),
     "spectral": ("vermilion", "^"),
     "ridge on products": ("purple", "P"),
+    "W": ("blue", "o"),
+    "C": ("orange", "s"),
+    "standard": ("vermilion", "o"),
+    "gap": ("green", "s"),
+    "narrow gap": ("sky", "D"),
+    "dummy gap, large": ("orange", "^"),
+    "dummy gap, small": ("purple", "v"),
 }
 
 _STYLE: dict[Any, Any] = {

@@ -5,8 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxlab.core import Method
+from jaxlab.diffusion.learned import Training
+from jaxlab.diffusion.memorization_training import gap_hyper, gap_training
 from jaxlab.inference.ais import ais_hyper, delayed_ais
 from jaxlab.inference.target import heavy_tailed, make_target
 from jaxlab.optim import federated, inexact_agd
@@ -121,6 +124,12 @@ def two_bumps(noise, tree):
     return make_target(logdensity, heavy_tailed(jnp.zeros(2), 3.0))
 
 
+def six_signals(noise, tree):
+    """A training set of numbers and a network of one weight; levels are drawn anyway."""
+    del noise, tree
+    return Training(jnp.ones(()), jax.random.normal(KEY, (6, 1)))
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -136,6 +145,15 @@ PAPER_CASES = {
         DUAL,
         consensus_problem,
         smooth=("dual_step_size", "rate", "step_size"),
+    ),
+    "memorization.gap_training": Case(
+        lambda: gap_training(lambda w, x, noise: w * x, optax.sgd(0.05), batch_size=3),
+        gap_hyper(0.8, gap=(0.2, 0.6), keep=0.5),
+        six_signals,
+        smooth=("data_scale",),
+        agents=False,
+        sampler=True,
+        trees=False,
     ),
     "nse.amp": Case(
         nse_amp.amp,
