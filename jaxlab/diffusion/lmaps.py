@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxlab.core.checks import check_finite, check_key, check_value
-from jaxlab.core.iterate import run
+from jaxlab.core.iterate import run, trace_info
 from jaxlab.core.types import Method, Run, Scalar
 from jaxlab.diffusion.denoise import Denoiser
 from jaxlab.diffusion.lmaps_solvers import (
@@ -200,7 +200,7 @@ def restore(
     scale: Scalar = 1.0,
     rho: Scalar | Float[Array, " steps"] = 1.0,
     method: Method | None = None,
-    trace_fn: Callable[[Any, Any], Any] | None = None,
+    trace_fn: Callable[[Any, Any], Any] = trace_info,
 ) -> Run:
     """Restore one signal; ``jax.vmap`` over measurements, starts and keys restores many.
 
@@ -239,9 +239,8 @@ def restore(
     hyper = lmaps_hyper(noise, scale=scale, rho=rho)
     hyper = jax.tree.map(lambda leaf: leaf.astype(start.dtype), hyper)
     problem = Restoration(denoise, operator, measurement, sigmas, start)
-    options = {} if trace_fn is None else {"trace_fn": trace_fn}
     num_steps = len(sigmas) - 1
-    return run(method or lmaps(), problem, hyper, key, num_steps=num_steps, **options)
+    return run(method or lmaps(), problem, hyper, key, num_steps=num_steps, trace_fn=trace_fn)
 
 
 def _check(problem: Restoration, hyper: LMAPSHyper) -> None:

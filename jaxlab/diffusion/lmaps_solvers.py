@@ -53,7 +53,7 @@ LocalSolver: TypeAlias = Callable[[Any, Any, Any], Any]
 def local_map(
     mean: Float[Array, " dim"],
     covariance: Covariance,
-    operator: LinearOperator,
+    operator: Operator,
     measurement: Float[Array, " measurements"],
     noise: Scalar,
 ) -> Float[Array, " dim"]:
@@ -65,7 +65,7 @@ def local_map(
         mean: ``m``.
         covariance: Symmetric, in any form of ``restoration.Covariance``. If it is not symmetric
             (``restoration.tweedie`` of a learned denoiser), ``Sigma H'`` is what is multiplied.
-        operator: ``H``.
+        operator: ``H``, a ``LinearOperator``.
         measurement: ``y``.
         noise: ``sigma_y``.
 
@@ -163,17 +163,19 @@ def conjugate_gradient(*, rtol: float = 1e-6, max_steps: int | None = None) -> L
     return solve
 
 
-def gradient_descent(*, num_steps: int = 50) -> LocalSolver:
-    """Gradient steps of size ``1/L`` from the mean, for linear operators.
+def gradient_descent(*, num_steps: int = 50, step_size: Scalar = 1.0) -> LocalSolver:
+    """Gradient steps of size ``step_size / L`` from the mean, for linear operators.
 
     ``L = 1 + r^2 |H|^2 / sigma_y^2`` in the variable ``z``, with the largest variance ``r^2``. The
     error falls by ``1 - 1/L`` a step: where the measurement is sharp, fifty steps are few.
 
     Raises:
         TypeError: ``num_steps`` is not an integer, or the operator is not linear.
-        ValueError: ``num_steps`` is less than 1, or the covariance is not a variance or variances.
+        ValueError: ``num_steps`` is less than 1, ``step_size`` is not in (0, 2), or the covariance
+            is not a variance or variances.
     """
     check_count("num_steps", num_steps)
+    check_value("step_size", step_size, lambda s: (s > 0) & (s < 2), "in (0, 2)")
 
     def solve(local: Local, covariance: Covariance, key: Array) -> Array:
         del key
@@ -185,7 +187,7 @@ def gradient_descent(*, num_steps: int = 50) -> LocalSolver:
         gradient = jax.grad(lambda z: _objective(local, root, z))
 
         def step(z: Array, _: None) -> tuple[Array, None]:
-            return (z - gradient(z) / curvature).astype(z.dtype), None
+            return (z - step_size * gradient(z) / curvature).astype(z.dtype), None
 
         z, _ = jax.lax.scan(step, jnp.zeros_like(local.mean), length=num_steps)
         return local.mean + root * z

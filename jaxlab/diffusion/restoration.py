@@ -275,7 +275,7 @@ def multiply(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Arra
         [3.0, 6.0]
     """
     if callable(covariance):
-        return covariance(vector)
+        return jnp.asarray(covariance(vector))
     return covariance @ vector if jnp.ndim(covariance) == 2 else covariance * vector
 
 
