@@ -17,6 +17,7 @@ model is reconstructed as the one that is exact for a white Gaussian prior.
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -31,6 +32,7 @@ from jaxlab.diffusion.schedule import check_level, edm_sigmas
 __all__ = [
     "Covariance",
     "CovarianceModel",
+    "FlowDenoiser",
     "LMAPSHyper",
     "Local",
     "Restoration",
@@ -279,7 +281,28 @@ def multiply(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Arra
     return covariance @ vector if jnp.ndim(covariance) == 2 else covariance * vector
 
 
-def ode_denoiser(denoise: Denoiser, *, num_steps: int = 5, smallest: float = 0.01) -> Denoiser:
+class FlowDenoiser(eqx.Module):
+    """The end of the probability-flow ODE; made by ``ode_denoiser``.
+
+    Attributes:
+        denoise: The denoiser of the flow.
+        num_steps: Of Euler's method.
+        smallest: The last positive level, as a share of the first.
+    """
+
+    denoise: Denoiser
+    num_steps: int = eqx.field(static=True)
+    smallest: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " dim"], sigma: Scalar) -> Float[Array, " dim"]:
+        """Where the flow from ``x`` ends."""
+        shares = edm_sigmas(self.num_steps, smallest=self.smallest, largest=1.0, end_at_zero=True)
+        sigmas = jnp.asarray(sigma) * shares.astype(x.dtype)
+        # The flow is deterministic: its key is never drawn from.
+        return sample(self.denoise, sigmas, x, jax.random.key(0)).state.x
+
+
+def ode_denoiser(denoise: Denoiser, *, num_steps: int = 5, smallest: float = 0.01) -> FlowDenoiser:
     """The end of the probability-flow ODE instead of the mean, as DAPS takes it.
 
     Args:
@@ -292,17 +315,11 @@ def ode_denoiser(denoise: Denoiser, *, num_steps: int = 5, smallest: float = 0.0
         ValueError: ``num_steps`` is less than 2, or ``smallest`` is not in (0, 1).
 
     Example:
-        >>> ode = jax.jit(ode_denoiser(lambda x, sigma: x / (1 + sigma**2), num_steps=100))
-        >>> round(float(ode(jnp.array([2.0]), 1.0)[0]), 2)  # exactly 2 / sqrt(2)
+        >>> ode = ode_denoiser(lambda x, sigma: x / (1 + sigma**2), num_steps=100)
+        >>> end = jax.jit(lambda x: ode(x, 1.0))(jnp.array([2.0]))
+        >>> round(float(end[0]), 2)  # exactly 2 / sqrt(2)
         1.41
     """
     check_count("num_steps", num_steps, least=2)
     check_value("smallest", smallest, lambda s: (s > 0) & (s < 1), "in (0, 1)")
-
-    def flow(x: Float[Array, " dim"], sigma: Scalar) -> Float[Array, " dim"]:
-        shares = edm_sigmas(num_steps, smallest=smallest, largest=1.0, end_at_zero=True)
-        sigmas = jnp.asarray(sigma) * shares.astype(x.dtype)
-        # The flow is deterministic: its key is never drawn from.
-        return sample(denoise, sigmas, x, jax.random.key(0)).state.x
-
-    return flow
+    return FlowDenoiser(denoise, num_steps, smallest)

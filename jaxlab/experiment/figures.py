@@ -42,6 +42,9 @@ _METHODS = {
     "AMP, no knowledge": ("sky", "D"),
     "spectral": ("vermilion", "^"),
     "ridge on products": ("purple", "P"),
+    "LMAPS": ("blue", "o"),
+    "DAPS": ("orange", "s"),
+    "DPS": ("vermilion", "^"),
 }
 
 _STYLE: dict[Any, Any] = {

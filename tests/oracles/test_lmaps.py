@@ -312,7 +312,9 @@ def test_memorizing_and_learned_denoisers_restore():
 def test_the_flow_as_a_denoiser():
     flow = ode_denoiser(PRIOR.denoise, num_steps=400, smallest=1e-3)
     expected = flow_map(PRIOR, jnp.asarray(X), SIGMA, 0.0)
-    np.testing.assert_allclose(jax.jit(flow)(jnp.asarray(X), SIGMA), expected, atol=0.01)
+    np.testing.assert_allclose(
+        jax.jit(lambda x: flow(x, SIGMA))(jnp.asarray(X)), expected, atol=0.01
+    )
 
 
 # Theory ----------------------------------------------------------------------------------------
