@@ -20,7 +20,7 @@ from jaxlab.diffusion import nonlinear_operators as nonlinear
 from jaxlab.diffusion import operators
 from jaxlab.diffusion.gaussian import GaussianPrior, fit_gaussian
 from jaxlab.diffusion.lmaps import daps, dps, lmaps, pigdm
-from jaxlab.diffusion.lmaps_solvers import descent, posterior_draw
+from jaxlab.diffusion.lmaps_solvers import descent, langevin, posterior_draw
 from jaxlab.diffusion.lmaps_theory import gaussian_lmaps_moments
 from jaxlab.diffusion.mixture import (
     MixturePrior,
@@ -67,14 +67,24 @@ METHODS = {
 }
 """One object per method, so that a second run of it does not compile again."""
 
+COARSENESS = 2.0
+_DRAWN = lmaps(gaussian(0.5), langevin())
+_FINEST = COARSENESS * float(nonlinear.JPEG_LUMINANCE.min()) / 127.5
+RIVALS = {
+    "blur": _DRAWN,
+    "quantised": _DRAWN,
+    "JPEG": lmaps(gaussian(0.5), langevin(norm=1 / _FINEST)),
+}
+"""Draws by Langevin steps where LMAPS descends, of the same covariance: DAPS."""
+
 
 @dataclass(frozen=True)
 class Args(CommonArgs):
     """Flags of the experiment."""
 
-    patches: int = 100
+    patches: int = 64
     """Patches per task, split evenly between the seeds; with --smoke the 16 of the picture."""
-    rows: int = 8000
+    rows: int = 5000
     """Patches that the prior is fitted to; with --smoke at most 1500."""
     components: int = 20
     """Gaussians of the prior; with --smoke at most 4."""
@@ -142,22 +152,26 @@ class Batch(NamedTuple):
 
 def linear_batch(args: Args, inputs: Inputs) -> Batch:
     """Every patch with a random mask of its own, then every patch pooled."""
-    key_mask, key_noise, key_start, key_run = jax.random.split(jax.random.key(args.seed + 10**6), 4)
-    truth = jnp.asarray(inputs.truth)
-    count = len(truth)
-    order = jax.vmap(lambda key: jax.random.permutation(key, DIM))(
-        jax.random.split(key_mask, count)
-    )
-    masks = jnp.eye(DIM)[order[:, :KEPT]]
-    pool = operators.average_pool((SIDE, SIDE), 2).matrix(truth.dtype)
-    pools = jnp.broadcast_to(jnp.pad(pool, ((0, KEPT - len(pool)), (0, 0))), masks.shape)
-    matrices, both = jnp.concatenate([masks, pools]), jnp.concatenate([truth, truth])
-    exists = jnp.abs(matrices).sum(axis=2) > 0
-    noise = NOISE * jax.random.normal(key_noise, exists.shape)
-    measured = jnp.einsum("bmd,bd->bm", matrices, both) + jnp.where(exists, noise, 0.0)
-    start = jax.random.normal(key_start, both.shape)
-    keys = jax.random.split(key_run, len(both))
-    return Batch(both, operators.MatrixOperator(matrices), measured, start, keys)
+
+    @jax.jit
+    def make(key: jax.Array, truth: jax.Array) -> Batch:
+        key_mask, key_noise, key_start, key_run = jax.random.split(key, 4)
+        count = len(truth)
+        order = jax.vmap(lambda key: jax.random.permutation(key, DIM))(
+            jax.random.split(key_mask, count)
+        )
+        masks = jnp.eye(DIM)[order[:, :KEPT]]
+        pool = operators.average_pool((SIDE, SIDE), 2).matrix(truth.dtype)
+        pools = jnp.broadcast_to(jnp.pad(pool, ((0, KEPT - len(pool)), (0, 0))), masks.shape)
+        matrices, both = jnp.concatenate([masks, pools]), jnp.concatenate([truth, truth])
+        exists = jnp.abs(matrices).sum(axis=2) > 0
+        noise = NOISE * jax.random.normal(key_noise, exists.shape)
+        measured = jnp.einsum("bmd,bd->bm", matrices, both) + jnp.where(exists, noise, 0.0)
+        start = jax.random.normal(key_start, both.shape)
+        keys = jax.random.split(key_run, len(both))
+        return Batch(both, operators.MatrixOperator(matrices), measured, start, keys)
+
+    return make(jax.random.key(args.seed + 10**6), jnp.asarray(inputs.truth))
 
 
 def fitted(session: Session, args: Args, inputs: Inputs) -> MixturePrior:
@@ -167,7 +181,7 @@ def fitted(session: Session, args: Args, inputs: Inputs) -> MixturePrior:
         file.parent.mkdir(parents=True, exist_ok=True)
         with session.timed("prior"):
             key = jax.random.key(args.seed + 2 * 10**6)
-            save_leaves(file, fit_mixture(key, inputs.rows, inputs.components))
+            save_leaves(file, fit_mixture(key, inputs.rows, inputs.components, num_iterations=15))
     count = inputs.components
     shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float64)  # noqa: E731
     like = MixturePrior(
@@ -214,7 +228,7 @@ def restored(
     hyper = LMAPSHyper(
         jnp.asarray(noise), jnp.asarray(scale), jnp.broadcast_to(jnp.asarray(rho, float), (steps,))
     )
-    axes = Restoration(None, None if shared else 0, 0, None, 0)
+    axes = Restoration._make((None, None if shared else 0, 0, None, 0))
     done = session.run(
         piece, method, problem, hyper, batch.keys, num_steps=steps, chunk_size=steps // 2,
         in_axes=(axes, None, 0), trace_fn=nothing,
@@ -247,14 +261,18 @@ LINEAR = TASKS[:2]
 def exact_rows(args: Args, session: Session, prior: MixturePrior, batch: Batch) -> list[Row]:
     """What cannot be beaten on average, and what posterior samplers aim at."""
 
-    def exact(given: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
-        matrix, y, key = given
-        mean = posterior_mean(prior, matrix, y, NOISE)
-        return mean, posterior_sample(key, prior, matrix, y, NOISE)
+    @jax.jit
+    def exact(prior: MixturePrior, given: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
+        def one(given: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
+            matrix, y, key = given
+            mean = posterior_mean(prior, matrix, y, NOISE)
+            return mean, posterior_sample(key, prior, matrix, y, NOISE)
+
+        return jax.lax.map(one, given, batch_size=16)
 
     with session.timed("exact posterior"):
-        program = jax.jit(lambda given: jax.lax.map(exact, given, batch_size=20))
-        mean, draw = program((batch.operators.entries, batch.measurements, batch.keys))
+        given = (batch.operators.entries, batch.measurements, batch.keys)
+        mean, draw = jax.block_until_ready(exact(prior, given))
     rows = error_rows(args, "posterior mean", LINEAR, batch.truth, mean)
     return rows + error_rows(args, "posterior sample", LINEAR, batch.truth, draw)
 
@@ -264,12 +282,13 @@ def solver_rows(
 ) -> list[Row]:
     """The table of solvers, and the picture of both linear tasks."""
     steps, rows, plan = inputs.steps, [], []
+    estimates: dict[str, jax.Array] = {}
     for rho in (1.0, 0.0) if args.smoke else (1.0, 0.8, 0.0):
         plan.append(("LMAPS, tweedie", "tweedie", {"rho": rho}, rho))
-    for rho in (1.0, 0.0) if args.smoke else RHOS:
+    for rho in () if args.smoke else RHOS:
         plan.append(("LMAPS, gaussian", "gaussian", {"rho": rho}, rho))
     many = 2 * steps if args.smoke else DPS_STEPS
-    for size in STEP_SIZES:
+    for size in STEP_SIZES[-1:] if args.smoke else STEP_SIZES:
         more = {"scale": size, "rho": "ancestral", "steps": many}
         plan.append((f"DPS, {size:g}", "DPS", more, 1.0))
     if not args.smoke:
@@ -288,8 +307,7 @@ def solver_rows(
             session, piece, METHODS[kind], denoise, batch, **{"steps": steps, **options}
         )
         rows += error_rows(args, name, LINEAR, batch.truth, found, rho)
-        if piece == "LMAPS, tweedie 1":
-            best = found
+        estimates[piece] = found
     count = len(inputs.truth)
     masked = jnp.einsum("bmd,bm->bd", batch.operators.entries, batch.measurements)[:count]
     hidden = batch.operators.entries[:count].sum(axis=1) == 0
@@ -298,7 +316,7 @@ def solver_rows(
     rows += picture_rows("seen", LINEAR[0], jnp.where(hidden, jnp.nan, masked))
     rows += picture_rows("seen", LINEAR[1], enlarged)
     for t, task in enumerate(LINEAR):
-        rows += picture_rows("restored", task, best[t * count :])
+        rows += picture_rows("restored", task, estimates["LMAPS, tweedie 1"][t * count :])
     return rows + picture_rows("true", "", inputs.truth)
 
 
@@ -314,17 +332,18 @@ def prediction_rows(args: Args, session: Session, inputs: Inputs, batch: Batch) 
             session, piece, METHODS["tweedie"], prior.denoise, batch, steps=steps, rho=rho
         )
         rows += error_rows(args, "Gaussian prior", LINEAR, batch.truth, found, rho)
-        predicted = _predicted(offsets, values, sigmas, rho).reshape(2, -1).mean(axis=1)
-        rows += [
-            Row("Gaussian prior", "predicted", float(value), step=rho, dataset=task)
-            for task, value in zip(LINEAR, predicted, strict=True)
-        ]
+        expected, deviation = _predicted(offsets, values, sigmas, rho)
+        for metric, numbers in (("predicted", expected), ("deviation", deviation)):
+            rows += [
+                Row("Gaussian prior", metric, float(value), step=rho, dataset=task)
+                for task, value in zip(LINEAR, numbers, strict=True)
+            ]
     fine = np.linspace(0, 1, 3 if args.smoke else 21)
     for rho in fine:
-        predicted = _predicted(offsets, values, sigmas, rho).reshape(2, -1).mean(axis=1)
+        expected, _ = _predicted(offsets, values, sigmas, rho)
         rows += [
             Row("Gaussian prior", "curve", float(value), step=rho, dataset=task)
-            for task, value in zip(LINEAR, predicted, strict=True)
+            for task, value in zip(LINEAR, expected, strict=True)
         ]
     return rows
 
@@ -349,10 +368,16 @@ def _posteriors(prior: GaussianPrior, batch: Batch) -> tuple[np.ndarray, np.ndar
 
 
 @jax.jit
-def _predicted(offsets: jax.Array, values: jax.Array, sigmas: jax.Array, rho: Any) -> jax.Array:
-    """The expected squared error of every problem, from its start at ``N(0, sigmas[0]^2)``."""
+def _predicted(
+    offsets: jax.Array, values: jax.Array, sigmas: jax.Array, rho: Any
+) -> tuple[jax.Array, jax.Array]:
+    """The mean squared error of each task over the runs' randomness, and its deviation."""
     mean, variance = gaussian_lmaps_moments(offsets[:, 1], sigmas[0] ** 2, values, sigmas, rho)
-    return (jnp.square(mean - offsets[:, 0]) + variance).mean(axis=1)
+    bias = jnp.square(mean - offsets[:, 0])
+    expected = (bias + variance).reshape(2, -1)
+    # Of a square of a normal number with this mean; directions and problems are independent.
+    spread = (2 * variance**2 + 4 * bias * variance).reshape(2, -1)
+    return expected.mean(axis=1), jnp.sqrt(spread.sum(axis=1)) / spread.shape[1]
 
 
 def nonlinear_rows(args: Args, session: Session, prior: MixturePrior, inputs: Inputs) -> list[Row]:
@@ -360,13 +385,13 @@ def nonlinear_rows(args: Args, session: Session, prior: MixturePrior, inputs: In
     shape, truth = (SIDE, SIDE), jnp.asarray(inputs.truth)
     step = 0.25
     blurred = operators.blur(shape, operators.motion_kernel(5, np.pi / 4))
-    jpeg = nonlinear.block_quantizer(shape, coarseness=2.0)
+    jpeg = nonlinear.block_quantizer(shape, coarseness=COARSENESS)
     phase = nonlinear.phase_retrieval(shape)
     cases = {
         "blur": (blurred, "gaussian", NOISE, lambda y: y),
         # What rounding leaves is uniform; this is its standard deviation.
         "quantised": (nonlinear.quantizer(step), "descent", step / 12**0.5, lambda y: y),
-        "JPEG": (jpeg, "descent", 0.1, jpeg.decode),
+        "JPEG": (jpeg, "descent", 1 / 12**0.5, jpeg.decode),
         "phase": (phase, "descent", NOISE, lambda y: jnp.full(DIM, jnp.nan)),
     }
     rows: list[Row] = []
@@ -391,6 +416,12 @@ def nonlinear_rows(args: Args, session: Session, prior: MixturePrior, inputs: In
             found = jnp.where(nearer[:, None], found, turned)
         seen = jax.vmap(show)(measured)
         rows += error_rows(args, "LMAPS, descent", (task,), truth, found)
+        if task in RIVALS and not args.smoke:
+            drawn = restored(
+                session, f"{task} DAPS", RIVALS[task], prior.denoise, batch, steps=inputs.steps,
+                shared=True, noise=noise,
+            )  # fmt: skip
+            rows += error_rows(args, "DAPS", (task,), truth, drawn)
         rows += error_rows(args, "seen", (task,), truth, seen)
         rows += picture_rows("seen", task, seen) + picture_rows("restored", task, found)
     return rows
@@ -423,7 +454,7 @@ def toy_rows(args: Args, session: Session) -> list[Row]:
         done = session.run(
             f"{MODES} modes {name}", method, problem, LMAPSHyper(noise, jnp.asarray(scale), rho),
             keys, num_steps=steps, chunk_size=steps // 2, trace_fn=last_estimate,
-            in_axes=(Restoration(None, None, None, None, 0), None, 0),
+            in_axes=(Restoration._make((None, None, None, None, 0)), None, 0),
         )  # fmt: skip
         for start, path in enumerate(np.asarray(done.trace)):
             for axis, metric in enumerate(("path_x", "path_y")):

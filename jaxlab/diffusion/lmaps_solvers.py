@@ -31,6 +31,7 @@ from jaxlab.core.checks import check_count, check_value
 from jaxlab.core.types import Scalar
 from jaxlab.diffusion.operators import LinearOperator, Operator, operator_norm
 from jaxlab.diffusion.restoration import Covariance, Local, multiply
+from jaxlab.stats.elimination import eliminate
 
 __all__ = [
     "LocalSolver",
@@ -45,6 +46,9 @@ __all__ = [
     "posterior_draw",
     "pseudo_inverse_step",
 ]
+
+_MOST_UNKNOWNS = 128
+"""Systems up to this size come in batches as a rule, which LAPACK is not made for."""
 
 LocalSolver: TypeAlias = Callable[[Any, Any, Any], Any]
 """``(Local, covariance, key) -> x0``, the estimate of the clean signal."""
@@ -79,7 +83,7 @@ def local_map(
         [0.5, 0.0]
     """
     spread, total = _spread_and_total(mean, covariance, _linear(operator), noise)
-    return mean + spread @ jnp.linalg.solve(total, measurement - operator(mean))
+    return mean + spread @ _solve(total, measurement - operator(mean))
 
 
 def _linear(operator: Operator) -> LinearOperator:
@@ -99,6 +103,12 @@ def _spread_and_total(
     spread = jax.vmap(lambda row: multiply(covariance, row))(rows).T
     identity = jnp.eye(len(rows), dtype=mean.dtype)
     return spread, rows @ spread + jnp.square(noise) * identity
+
+
+def _solve(total: Array, error: Array) -> Array:
+    if len(total) > _MOST_UNKNOWNS:
+        return jnp.linalg.solve(total, error)
+    return eliminate(total, error).solution
 
 
 def local_objective(
@@ -202,14 +212,14 @@ def descent(
 
     Args:
         num_steps: How many; the source takes about 200 for images.
-        optimizer: Of ``z`` in units of the covariance's root; ``optax.adam(0.02)`` by default.
+        optimizer: Of ``z`` in units of the covariance's root; ``optax.adam(0.1)`` by default.
 
     Raises:
         TypeError: ``num_steps`` is not an integer.
         ValueError: ``num_steps`` is less than 1, or the covariance is not a variance or variances.
     """
     check_count("num_steps", num_steps)
-    update = optax.adam(0.02) if optimizer is None else optimizer
+    update = optax.adam(0.1) if optimizer is None else optimizer
 
     def solve(local: Local, covariance: Covariance, key: Array) -> Array:
         del key
@@ -228,25 +238,31 @@ def descent(
     return solve
 
 
-def langevin(*, num_steps: int = 100, step_size: Scalar = 0.1) -> LocalSolver:
+def langevin(*, num_steps: int = 100, step_size: Scalar = 0.1, norm: Scalar = 1.0) -> LocalSolver:
     r"""A draw from the local posterior instead of its mode, by unadjusted Langevin steps: DAPS.
 
     :math:`z \leftarrow z - \eta \nabla J(z) + \sqrt{2 \eta}\, \xi`, with :math:`\eta` the step
-    size over :math:`1 + r^2 |H|^2/\sigma_y^2`. The norm of a nonlinear operator is taken as 1.
+    size over :math:`1 + r^2 |H|^2/\sigma_y^2`.
+
+    Args:
+        num_steps: How many.
+        step_size: In (0, 1]; the bias falls with it.
+        norm: ``|H|`` of a nonlinear operator's derivative; that of linear ones is computed.
 
     Raises:
         TypeError: ``num_steps`` is not an integer.
-        ValueError: ``num_steps`` is less than 1, ``step_size`` is not in (0, 1], or the covariance
-            is not a variance or variances.
+        ValueError: ``num_steps`` is less than 1, ``step_size`` or ``norm`` is out of range, or the
+            covariance is not a variance or variances.
     """
     check_count("num_steps", num_steps)
     check_value("step_size", step_size, lambda s: (s > 0) & (s <= 1), "in (0, 1]")
+    check_value("norm", norm, lambda n: n > 0, "positive")
 
     def solve(local: Local, covariance: Covariance, key: Array) -> Array:
         root, operator = _root(covariance), local.problem.operator
         dtype = local.mean.dtype
-        norm = operator_norm(operator, dtype) if isinstance(operator, LinearOperator) else 1.0
-        size = step_size / (1 + jnp.max(jnp.square(root)) * jnp.square(norm / local.noise))
+        largest = operator_norm(operator, dtype) if isinstance(operator, LinearOperator) else norm
+        size = step_size / (1 + jnp.max(jnp.square(root)) * jnp.square(largest / local.noise))
         gradient = jax.grad(lambda z: _objective(local, root, z))
 
         def step(z: Array, key: Array) -> tuple[Array, None]:
@@ -321,7 +337,7 @@ def pseudo_inverse_step(variance: Callable[[Any], Any]) -> LocalSolver:
         del key
         operator = _linear(local.problem.operator)
         _, total = _spread_and_total(local.mean, variance(local.sigma), operator, local.noise)
-        weights = jnp.linalg.solve(total, local.error(local.mean))
+        weights = _solve(total, local.error(local.mean))
         return local.mean + multiply(covariance, operator.adjoint(weights))
 
     return solve

@@ -20,6 +20,7 @@ from jaxlab.core.locate import missing_package
 from jaxlab.core.types import Scalar
 from jaxlab.diffusion.denoise import Prior, check_weights
 from jaxlab.diffusion.gaussian import GaussianPrior, gaussian_prior
+from jaxlab.stats.elimination import eliminate
 
 __all__ = [
     "MixturePrior",
@@ -305,12 +306,11 @@ def _gains(prior: MixturePrior, matrix: Array, measurement: Array, noise: Any) -
     def component(part: GaussianPrior) -> tuple[Array, Array, Array]:
         crossed = matrix @ part.covariance
         total = crossed @ matrix.T + jnp.diag(noises)
-        root = jnp.linalg.cholesky(total)
         error = measurement - matrix @ part.mean
-        white = jax.scipy.linalg.solve_triangular(root, error, lower=True)
-        gain = jax.scipy.linalg.cho_solve((root, True), crossed).T
-        logs = jnp.log(jnp.diag(root)).sum() + len(noises) / 2 * jnp.log(2 * jnp.pi)
-        return -white @ white / 2 - logs, part.mean + gain @ error, gain
+        solved = eliminate(total, jnp.concatenate([crossed, error[:, None]], axis=1))
+        gain, white = solved.solution[:, :-1].T, solved.solution[:, -1]
+        logs = (solved.log_determinant + len(noises) * jnp.log(2 * jnp.pi)) / 2
+        return -error @ white / 2 - logs, part.mean + gain @ error, gain
 
     joint, means, gains = jax.vmap(component)(prior.components)
     return _Gained(jax.nn.log_softmax(prior.log_weights + joint), means, gains)

@@ -84,23 +84,33 @@ def judge(rows: list[Row]) -> Report:
             Criterion(f"{task}: posterior mean over LMAPS, dB", below, at_least=0.0, shape=True),
             Criterion(f"{task}: LMAPS over the best DPS, dB", dps, at_least=0.8),
         ]
-    apart = [
-        abs(_quality(rows, "Gaussian prior", task, rho)
-            - _quality(rows, "Gaussian prior", task, rho, "predicted"))
-        for task in TASKS[:2]
-        for rho in _rhos(rows, "Gaussian prior")
-    ]  # fmt: skip
+    apart = [_off(rows, task, rho) for task in TASKS[:2] for rho in _rhos(rows, "Gaussian prior")]
     rises = [
         _quality(rows, "Gaussian prior", task, 1.0) - _quality(rows, "Gaussian prior", task, 0.0)
         for task in TASKS[:2]
     ]
     criteria += [
-        Criterion("Gaussian prior: PSNR off the prediction, dB, worst", max(apart), at_most=0.1),
+        Criterion("Gaussian prior: error off its prediction, deviations", max(apart), at_most=4.0),
         Criterion("Gaussian prior: rho 1 over rho 0, dB, least", min(rises), 0.0, shape=True),
     ]
-    gain = _quality(rows, "LMAPS, descent", "quantised") - _quality(rows, "seen", "quantised")
-    criteria.append(Criterion("quantised: LMAPS over the rounded image, dB", gain, at_least=0.0))
+    for task in _drawn_tasks(rows):
+        gain = _quality(rows, "LMAPS, descent", task) - _quality(rows, "DAPS", task)
+        criteria.append(Criterion(f"{task}: LMAPS over DAPS, dB", gain, at_least=0.0, shape=True))
     return Report(criteria, _notes(rows), [_table(rows), _other_table(rows)])
+
+
+def _off(rows: list[Row], task: str, rho: float) -> float:
+    """By how many deviations the mean squared error is off its prediction."""
+    where = {"method": "Gaussian prior", "dataset": task, "step": rho}
+    measured, predicted, deviation = (
+        np.mean([row.value for row in select(rows, metric=metric, **where)])
+        for metric in ("mse", "predicted", "deviation")
+    )
+    return float(abs(measured - predicted) / deviation)
+
+
+def _drawn_tasks(rows: list[Row]) -> list[str]:
+    return [task for task in TASKS[2:] if select(rows, method="DAPS", dataset=task)]
 
 
 def _notes(rows: list[Row]) -> list[str]:
@@ -110,9 +120,10 @@ def _notes(rows: list[Row]) -> list[str]:
     ]
     for task in TASKS[:2]:
         lost = _quality(rows, _SPHERE, task) - _quality(rows, _SPHERE, task, 0.0)
-        notes.append(
-            f"{task}: without fresh noise (rho 0) the spherical covariance loses {lost:.1f} dB"
-        )
+        if lost > 0:
+            notes.append(
+                f"{task}: without fresh noise (rho 0) the spherical covariance loses {lost:.1f} dB"
+            )
         ours = _quality(rows, _BEST, task)
         better = [
             f"{name} ({_quality(rows, name, task, rho):.2f})"
@@ -122,11 +133,17 @@ def _notes(rows: list[Row]) -> list[str]:
         if better:
             notes.append(f"{task}: better than LMAPS, tweedie ({ours:.2f}): " + ", ".join(better))
     for task in TASKS[2:]:
-        gain = _quality(rows, "LMAPS, descent", task) - _quality(rows, "seen", task)
+        ours, seen = (_quality(rows, name, task) for name in ("LMAPS, descent", "seen"))
+        if ours < seen:
+            notes.append(
+                f"{task}: the picture as seen ({seen:.2f} dB) is better than LMAPS ({ours:.2f} dB)"
+            )
+    for task in _drawn_tasks(rows):
+        gain = _quality(rows, "LMAPS, descent", task) - _quality(rows, "DAPS", task)
         if gain < 2:
             notes.append(
-                f"{task}: LMAPS is {gain:+.2f} dB from what was seen; the paper's first abstract "
-                "tells of gains of 2 dB over its rivals on such tasks"
+                f"{task}: LMAPS is {gain:+.2f} dB from DAPS; the paper's first abstract tells of "
+                "2 dB and more over its rivals"
             )
     return notes
 
@@ -149,13 +166,13 @@ def _other_table(rows: list[Row]) -> ReportTable:
     lines = [
         (
             task,
-            f"{_quality(rows, 'seen', task):.2f}",
-            f"{_quality(rows, 'LMAPS, descent', task):.2f}",
+            *(f"{_quality(rows, name, task):.2f}" for name in ("seen", "DAPS", "LMAPS, descent")),
         )
         for task in TASKS[2:]
         if select(rows, dataset=task, metric="mse")
     ]
-    return ReportTable("PSNR in dB of other measurements", ("task", "as seen", "LMAPS"), lines)
+    columns = ("task", "as seen", "DAPS", "LMAPS")
+    return ReportTable("PSNR in dB of other measurements", columns, lines)
 
 
 def draw(rows: list[Row], figure: Any) -> None:

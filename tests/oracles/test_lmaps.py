@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.integrate
 import scipy.stats
@@ -118,7 +119,11 @@ def test_gradient_descent_follows_its_closed_form():
 
 def test_adam_reaches_the_local_map():
     local, variances = local_at(), jnp.array([0.2, 1.0, 0.5])
-    found = jax.jit(lambda local: solvers.descent(num_steps=1500)(local, variances, KEY))(local)
+    found = jax.jit(
+        lambda local: solvers.descent(num_steps=1500, optimizer=optax.adam(0.02))(
+            local, variances, KEY
+        )
+    )(local)
     expected = information_form(np.asarray(local.mean), np.diag(variances))
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
