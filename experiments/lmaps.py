@@ -51,7 +51,7 @@ from jaxlab.experiment.lmaps_report import (
 )
 
 SIDE, DIM, KEPT, NOISE = 8, 64, 24, 0.05
-TRAIN, TEST, CORNER = "camera", "astronaut", (96, 208)
+TRAIN, TEST, CORNER = "camera", "astronaut", (88, 192)
 RHOS = (0.0, 0.5, 0.8, 0.95, 1.0)
 TILE_PATCHES = (TILE // SIDE) ** 2
 STEP_SIZES = (0.1, 0.3, 1.0)
@@ -183,10 +183,8 @@ def fitted(session: Session, args: Args, inputs: Inputs) -> MixturePrior:
             key = jax.random.key(args.seed + 2 * 10**6)
             save_leaves(file, fit_mixture(key, inputs.rows, inputs.components, num_iterations=15))
     count = inputs.components
-    shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float64)  # noqa: E731
-    like = MixturePrior(
-        shape(count), GaussianPrior(shape(count, DIM), shape(count, DIM), shape(count, DIM, DIM))
-    )
+    shapes = ((count,), (count, DIM), (count, DIM, DIM))
+    like = jax.eval_shape(mixture_prior, *(jax.ShapeDtypeStruct(s, float) for s in shapes))
     return jax.tree.map(jnp.asarray, load_leaves(file, like)[0])
 
 

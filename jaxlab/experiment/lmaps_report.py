@@ -95,7 +95,7 @@ def judge(rows: list[Row]) -> Report:
     ]
     for task in _drawn_tasks(rows):
         gain = _quality(rows, "LMAPS, descent", task) - _quality(rows, "DAPS", task)
-        criteria.append(Criterion(f"{task}: LMAPS over DAPS, dB", gain, at_least=0.0, shape=True))
+        criteria.append(Criterion(f"{task}: LMAPS over DAPS, dB", gain, at_least=0.0))
     return Report(criteria, _notes(rows), [_table(rows), _other_table(rows)])
 
 
@@ -200,7 +200,7 @@ def _draw_solvers(rows: list[Row], axes: Any) -> None:
     for label, (name, _) in zip(axes.get_yticklabels(), names, strict=True):
         label.set_fontweight("bold" if name.startswith("posterior") else "normal")
     axes.set(xlabel="PSNR in dB", title="(a) solvers with one exact denoiser")
-    axes.legend(loc="lower right", fontsize=11)
+    axes.legend(loc="upper left", fontsize=11)
 
 
 def _draw_shares(rows: list[Row], axes: Any) -> None:
@@ -210,20 +210,31 @@ def _draw_shares(rows: list[Row], axes: Any) -> None:
         axes.plot(fine, curve, color=PALETTE[colour], linewidth=1.4)
         for method, face in (("Gaussian prior", "none"), (_BEST, PALETTE[colour])):
             rhos = _rhos(rows, method)
-            axes.plot(
-                rhos, [_quality(rows, method, task, rho) for rho in rhos], marker=marker,
-                linestyle="" if face == "none" else ":", color=PALETTE[colour],
+            axes.errorbar(
+                rhos, [_quality(rows, method, task, rho) for rho in rhos],
+                [_decibels(rows, method, task, rho) for rho in rhos], marker=marker,
+                linestyle="" if face == "none" else ":", color=PALETTE[colour], capsize=4,
                 markerfacecolor=face, markersize=10 if face == "none" else 7,
             )  # fmt: skip
         axes.plot([], [], color=PALETTE[colour], marker=marker, linestyle="", label=task)
     axes.plot([], [], "k-", linewidth=1.4, label="prediction, Gaussian prior")
-    axes.plot([], [], "ko", markerfacecolor="none", label="LMAPS, Gaussian prior")
+    axes.plot([], [], "ko", markerfacecolor="none", label="LMAPS, Gaussian prior, ± 2 sd")
     axes.plot([], [], "ko:", label="LMAPS, mixture prior")
     axes.set(
         xlabel="share ρ of fresh noise", ylabel="PSNR in dB",
         title="(b) fresh noise: measured and predicted",
     )  # fmt: skip
     axes.legend(loc="best", fontsize=11)
+
+
+def _decibels(rows: list[Row], method: str, task: str, rho: float) -> float:
+    """Two deviations of a mean squared error around its prediction; 0 without a prediction."""
+    where = {"method": method, "dataset": task, "step": rho}
+    deviation = select(rows, metric="deviation", **where)
+    if not deviation:
+        return 0.0
+    (predicted,) = select(rows, metric="predicted", **where)
+    return 20 / math.log(10) * deviation[0].value / predicted.value
 
 
 def _draw_modes(rows: list[Row], axes: Any) -> None:
@@ -244,15 +255,17 @@ def _draw_modes(rows: list[Row], axes: Any) -> None:
                 [[r.value for r in select(rows, method=method, metric=m, seed=seed)]
                  for m in ("path_x", "path_y")]
             )  # fmt: skip
-            axes.plot(*path, color=style["color"], linewidth=0.9, alpha=0.6)
+            if seed < 2:  # more paths hide each other
+                axes.plot(*path[:, 8:], color=style["color"], linewidth=1.1, alpha=0.7)
             axes.plot(*path[:, -1], **style, markersize=9, markeredgecolor="white", zorder=3)
-        axes.plot([], [], **style, label=f"{method}: paths and ends")
+        axes.plot([], [], **style, label=f"{method}, ends")
     best = np.unravel_index(posterior.argmax(), posterior.shape)
     axes.plot(x[best], z[best], "k*", markersize=17, markeredgecolor="white", label="global MAP")
     axes.plot([], [], color=PALETTE["grey"], linewidth=0.8, linestyle="--", label="prior")
+    axes.fill_between([], [], [], color="black", alpha=0.3, label="posterior")
     axes.set(
         xlabel="first coordinate", ylabel="second coordinate", xlim=(-3, 3.2), ylim=(-2.6, 4.6),
-        title="(c) three modes; the posterior is shaded",
+        title="(c) three modes, ends of 6 runs, 2 paths",
     )  # fmt: skip
     axes.legend(loc="upper left", ncols=2, fontsize=10.5, columnspacing=1.0)
     axes.grid(visible=False)
