@@ -89,6 +89,16 @@ _PAPERS = (
         methods=("gap_training",),
         claims=15,
     ),
+    Paper(
+        slug="lmaps",
+        title="LMAPS: Local MAP Sampling for Diffusion Models",
+        source="ICML 2026; arXiv:2510.07343",
+        family="diffusion",
+        evidence="reconstruction",
+        summary="One accurate reconstruction from a denoiser and a measurement of any kind.",
+        methods=("lmaps",),
+        claims=16,
+    ),
 )
 
 

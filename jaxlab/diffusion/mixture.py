@@ -2,24 +2,34 @@ r"""Gaussian mixtures as priors: one eigendecomposition per component serves eve
 
 The responsibilities :math:`r_k \propto w_k N(x; \mu_k, C_k + \sigma^2 I)` are a softmax of log
 densities, and mean and covariance of the posterior are those of the mixture of the components'
-posteriors. float32 is enough for the mean; differences of log densities grow like
+posteriors. Given a noisy linear measurement a mixture is again one (``condition_mixture``). float32
+is enough for the mean; differences of log densities grow like
 :math:`|x|^2/\sigma^2`, so take float64 for covariances and for comparisons below 1e-4.
 """
 
 import warnings
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxlab.core.checks import check_count, check_finite, check_key
+from jaxlab.core.checks import check_count, check_finite, check_key, check_value
 from jaxlab.core.locate import missing_package
 from jaxlab.core.types import Scalar
 from jaxlab.diffusion.denoise import Prior, check_weights
 from jaxlab.diffusion.gaussian import GaussianPrior, gaussian_prior
+from jaxlab.stats.elimination import eliminate
 
-__all__ = ["MixturePrior", "fit_mixture", "mixture_prior"]
+__all__ = [
+    "MixturePrior",
+    "condition_mixture",
+    "fit_mixture",
+    "mixture_prior",
+    "posterior_mean",
+    "posterior_sample",
+]
 
 
 class MixturePrior(Prior):
@@ -184,3 +194,123 @@ def fit_mixture(
         jnp.asarray(part, dtype) for part in (model.weights_, model.means_, model.covariances_)
     )
     return mixture_prior(weights / weights.sum(), means, covariances)
+
+
+def posterior_mean(
+    prior: MixturePrior,
+    matrix: Float[Array, "measurements dim"],
+    measurement: Float[Array, " measurements"],
+    noise: Scalar | Float[Array, " measurements"],
+) -> Float[Array, " dim"]:
+    """``E[x0 | y]`` for ``y = H x0 + noise``: the estimate of least squared error.
+
+    Args:
+        prior: Of ``x0``.
+        matrix: ``H``.
+        measurement: ``y``.
+        noise: The standard deviation of the noise, of all entries or of each.
+
+    Raises:
+        ValueError: Shapes do not fit, or ``noise`` is not positive.
+
+    Example:
+        >>> prior = mixture_prior(jnp.ones(1), jnp.zeros((1, 1)), jnp.ones((1, 1, 1)))
+        >>> posterior_mean(prior, jnp.ones((1, 1)), jnp.ones(1), 1.0).round(4).tolist()
+        [0.5]
+    """
+    gained = _gains(prior, matrix, measurement, noise)
+    return jnp.exp(gained.log_weights) @ gained.means
+
+
+def posterior_sample(
+    key: Array,
+    prior: MixturePrior,
+    matrix: Float[Array, "measurements dim"],
+    measurement: Float[Array, " measurements"],
+    noise: Scalar | Float[Array, " measurements"],
+) -> Float[Array, " dim"]:
+    """One draw from ``p(x0 | y)``, by Matheron's rule inside of a component.
+
+    Arguments and errors are those of ``posterior_mean``.
+
+    Example:
+        >>> prior = mixture_prior(jnp.ones(1), jnp.zeros((1, 1)), jnp.ones((1, 1, 1)))
+        >>> key = jax.random.key(0)
+        >>> x = posterior_sample(key, prior, jnp.ones((1, 1)), jnp.ones(1), 1e-3)
+        >>> bool(abs(x[0] - 1) < 0.01)
+        True
+    """
+    check_key("key", key)
+    gained = _gains(prior, matrix, measurement, noise)
+    key_component, key_signal, key_noise = jax.random.split(key, 3)
+    chosen = jax.random.categorical(key_component, gained.log_weights)
+    signal = jax.tree.map(lambda leaf: leaf[chosen], prior.components).sample(key_signal)
+    fresh = jnp.asarray(noise) * jax.random.normal(key_noise, measurement.shape, measurement.dtype)
+    return signal + gained.gains[chosen] @ (measurement - matrix @ signal - fresh)
+
+
+def condition_mixture(
+    prior: MixturePrior,
+    matrix: Float[Array, "measurements dim"],
+    measurement: Float[Array, " measurements"],
+    noise: Scalar | Float[Array, " measurements"],
+) -> MixturePrior:
+    """The law of ``x0`` given ``y = H x0 + noise``, which is a mixture of as many components.
+
+    Arguments and errors are those of ``posterior_mean``.
+
+    Example:
+        >>> prior = mixture_prior(jnp.ones(1), jnp.zeros((1, 1)), jnp.ones((1, 1, 1)))
+        >>> after = condition_mixture(prior, jnp.ones((1, 1)), jnp.ones(1), 1.0)
+        >>> after.covariance.round(4).tolist()
+        [[0.5]]
+    """
+    gained = _gains(prior, matrix, measurement, noise)
+    noises = jnp.broadcast_to(jnp.asarray(noise), measurement.shape)
+
+    def component(mean: Array, covariance: Array, gain: Array) -> GaussianPrior:
+        # Joseph's form, which stays positive semidefinite under rounding.
+        rest = jnp.eye(prior.dim, dtype=gain.dtype) - gain @ matrix
+        spread = gain * noises[None, :]
+        after = rest @ covariance @ rest.T + spread @ spread.T
+        eigenvalues, eigenvectors = jnp.linalg.eigh(after)
+        return GaussianPrior(mean, jnp.maximum(eigenvalues, 0.0), eigenvectors)
+
+    covariances = jax.vmap(lambda part: part.covariance)(prior.components)
+    components = jax.vmap(component)(gained.means, covariances, gained.gains)
+    return MixturePrior(gained.log_weights, components)
+
+
+class _Gained(NamedTuple):
+    """Of every component: its log probability, mean and gain, given the measurement."""
+
+    log_weights: Float[Array, " components"]
+    means: Float[Array, "components dim"]
+    gains: Float[Array, "components dim measurements"]
+
+
+def _gains(prior: MixturePrior, matrix: Array, measurement: Array, noise: Any) -> _Gained:
+    if jnp.ndim(matrix) != 2 or matrix.shape != (jnp.size(measurement), prior.dim):
+        raise ValueError(
+            f"matrix must have shape [measurements, dim] = ({jnp.size(measurement)}, {prior.dim}) "
+            f"like measurement and prior, got {jnp.shape(matrix)}"
+        )
+    if jnp.shape(noise) not in ((), jnp.shape(measurement)):
+        raise ValueError(
+            f"noise must be one number or have the shape {jnp.shape(measurement)} of measurement, "
+            f"got {jnp.shape(noise)}"
+        )
+    check_value("noise", noise, lambda s: (s > 0) & (s < jnp.inf), "positive and finite")
+    noises = jnp.broadcast_to(jnp.square(jnp.asarray(noise)), measurement.shape)
+
+    def component(part: GaussianPrior) -> tuple[Array, Array, Array]:
+        crossed = matrix @ part.covariance
+        total = crossed @ matrix.T + jnp.diag(noises)
+        error = measurement - matrix @ part.mean
+        solved = eliminate(total, jnp.concatenate([crossed, error[:, None]], axis=1))
+        gain, white = solved.solution[:, :-1].T, solved.solution[:, -1]
+        logs = (solved.log_determinant + len(noises) * jnp.log(2 * jnp.pi)) / 2
+        return -error @ white / 2 - logs, part.mean + gain @ error, gain
+
+    joint, means, gains = jax.vmap(component)(prior.components)
+    return _Gained(jax.nn.log_softmax(prior.log_weights + joint), means, gains)

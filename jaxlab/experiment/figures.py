@@ -49,6 +49,9 @@ _METHODS = {
     "narrow gap": ("sky", "D"),
     "dummy gap, large": ("orange", "^"),
     "dummy gap, small": ("purple", "v"),
+    "LMAPS": ("blue", "o"),
+    "DAPS": ("orange", "s"),
+    "DPS": ("vermilion", "^"),
 }
 
 _STYLE: dict[Any, Any] = {

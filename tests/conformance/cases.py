@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import optax
 
 from jaxlab.core import Method
+from jaxlab.diffusion.gaussian import gaussian_prior
 from jaxlab.diffusion.learned import Training
+from jaxlab.diffusion.lmaps import lmaps
 from jaxlab.diffusion.memorization_training import gap_hyper, gap_training
+from jaxlab.diffusion.operators import matrix_operator
+from jaxlab.diffusion.restoration import Restoration, lmaps_hyper
 from jaxlab.inference.ais import ais_hyper, delayed_ais
 from jaxlab.inference.target import heavy_tailed, make_target
 from jaxlab.optim import federated, inexact_agd
@@ -130,6 +134,17 @@ def six_signals(noise, tree):
     return Training(jnp.ones(()), jax.random.normal(KEY, (6, 1)))
 
 
+def restoration(noise, tree):
+    """Two measured combinations of three entries, from a Gaussian prior."""
+    del noise, tree
+    prior = gaussian_prior(START, jnp.diag(jnp.array([1.0, 0.5, 2.0])))
+    matrix = jnp.array([[1.0, 0.5, 0.0], [0.0, 1.0, -1.0]])
+    sigmas = jnp.array([3.0, 2.0, 1.2, 0.7, 0.4])
+    return Restoration(
+        prior.denoise, matrix_operator(matrix), jnp.array([0.3, -0.4]), sigmas, 3.0 * START
+    )
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -151,6 +166,15 @@ PAPER_CASES = {
         gap_hyper(0.8, gap=(0.2, 0.6), keep=0.5),
         six_signals,
         smooth=("data_scale",),
+        agents=False,
+        sampler=True,
+        trees=False,
+    ),
+    "lmaps.lmaps": Case(
+        lmaps,
+        lmaps_hyper(0.5, scale=0.8, rho=0.6),
+        restoration,
+        smooth=("noise", "scale", "rho"),
         agents=False,
         sampler=True,
         trees=False,
