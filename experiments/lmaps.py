@@ -18,10 +18,9 @@ from jaxlab.core.files import load_leaves, save_leaves
 from jaxlab.data.images import load_images, random_patches
 from jaxlab.diffusion import nonlinear_operators as nonlinear
 from jaxlab.diffusion import operators
-from jaxlab.diffusion.gaussian import GaussianPrior, fit_gaussian
+from jaxlab.diffusion.gaussian import fit_gaussian
 from jaxlab.diffusion.lmaps import daps, dps, lmaps, pigdm
 from jaxlab.diffusion.lmaps_solvers import descent, langevin, posterior_draw
-from jaxlab.diffusion.lmaps_theory import gaussian_lmaps_moments
 from jaxlab.diffusion.mixture import (
     MixturePrior,
     fit_mixture,
@@ -40,6 +39,16 @@ from jaxlab.diffusion.restoration import (
 )
 from jaxlab.diffusion.schedule import edm_sigmas
 from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main
+from jaxlab.experiment.lmaps_problems import (
+    DIM,
+    NOISE,
+    SIDE,
+    Batch,
+    linear_batch,
+    posteriors,
+    predicted,
+    tiles,
+)
 from jaxlab.experiment.lmaps_report import (
     DPS_STEPS,
     MODES,
@@ -50,7 +59,6 @@ from jaxlab.experiment.lmaps_report import (
     toy_measurement,
 )
 
-SIDE, DIM, KEPT, NOISE = 8, 64, 24, 0.05
 TRAIN, TEST, CORNER = "camera", "astronaut", (88, 192)
 RHOS = (0.0, 0.5, 0.8, 0.95, 1.0)
 TILE_PATCHES = (TILE // SIDE) ** 2
@@ -82,7 +90,7 @@ RIVALS = {
 class Args(CommonArgs):
     """Flags of the experiment."""
 
-    patches: int = 64
+    patches: int = 192
     """Patches per task, split evenly between the seeds; with --smoke the 16 of the picture."""
     rows: int = 5000
     """Patches that the prior is fitted to; with --smoke at most 1500."""
@@ -121,57 +129,12 @@ def prepare(args: Args) -> Inputs:
     pixels = load_images(TRAIN).pixels
     rows = random_patches(key_train, pixels, size=SIDE, num_patches=count).reshape(-1, DIM)
     (image,) = load_images(TEST).pixels
-    row, column = CORNER
-    tile = image[row : row + TILE, column : column + TILE]
-    blocks = tile.reshape(TILE // SIDE, SIDE, TILE // SIDE, SIDE).transpose(0, 2, 1, 3)
     more = random_patches(
         key_test, image[None], size=SIDE, num_patches=max(patches - TILE_PATCHES, 1)
     )
-    truth = np.concatenate([blocks.reshape(-1, DIM), more.reshape(-1, DIM)])[:patches]
+    truth = np.concatenate([tiles(image, CORNER, TILE), more.reshape(-1, DIM)])[:patches]
     components = min(args.components, 4) if args.smoke else args.components
     return Inputs(rows, truth, components, 12 if args.smoke else 50)
-
-
-class Batch(NamedTuple):
-    """Measured patches of several tasks, as one batch of problems.
-
-    Attributes:
-        truth: The patches, once per task.
-        operators: A matrix each; the smaller measurements have rows of zeros.
-        measurements: With noise.
-        start: Normal numbers.
-        keys: Of the runs.
-    """
-
-    truth: jax.Array
-    operators: operators.MatrixOperator
-    measurements: jax.Array
-    start: jax.Array
-    keys: jax.Array
-
-
-def linear_batch(args: Args, inputs: Inputs) -> Batch:
-    """Every patch with a random mask of its own, then every patch pooled."""
-
-    @jax.jit
-    def make(key: jax.Array, truth: jax.Array) -> Batch:
-        key_mask, key_noise, key_start, key_run = jax.random.split(key, 4)
-        count = len(truth)
-        order = jax.vmap(lambda key: jax.random.permutation(key, DIM))(
-            jax.random.split(key_mask, count)
-        )
-        masks = jnp.eye(DIM)[order[:, :KEPT]]
-        pool = operators.average_pool((SIDE, SIDE), 2).matrix(truth.dtype)
-        pools = jnp.broadcast_to(jnp.pad(pool, ((0, KEPT - len(pool)), (0, 0))), masks.shape)
-        matrices, both = jnp.concatenate([masks, pools]), jnp.concatenate([truth, truth])
-        exists = jnp.abs(matrices).sum(axis=2) > 0
-        noise = NOISE * jax.random.normal(key_noise, exists.shape)
-        measured = jnp.einsum("bmd,bd->bm", matrices, both) + jnp.where(exists, noise, 0.0)
-        start = jax.random.normal(key_start, both.shape)
-        keys = jax.random.split(key_run, len(both))
-        return Batch(both, operators.MatrixOperator(matrices), measured, start, keys)
-
-    return make(jax.random.key(args.seed + 10**6), jnp.asarray(inputs.truth))
 
 
 def fitted(session: Session, args: Args, inputs: Inputs) -> MixturePrior:
@@ -190,7 +153,8 @@ def fitted(session: Session, args: Args, inputs: Inputs) -> MixturePrior:
 
 def run(args: Args, inputs: Inputs, session: Session) -> list[Row]:
     """All measurements."""
-    prior, batch = fitted(session, args, inputs), linear_batch(args, inputs)
+    prior = fitted(session, args, inputs)
+    batch = linear_batch(jax.random.key(args.seed + 10**6), jnp.asarray(inputs.truth))
     rows = exact_rows(args, session, prior, batch)
     rows += solver_rows(args, session, prior, inputs, batch)
     rows += prediction_rows(args, session, inputs, batch)
@@ -198,9 +162,8 @@ def run(args: Args, inputs: Inputs, session: Session) -> list[Row]:
     return rows + toy_rows(args, session)
 
 
-def nothing(state: Any, info: Any) -> None:
+def nothing(*_: Any) -> None:
     """Record nothing."""
-    del state, info
 
 
 def restored(
@@ -322,7 +285,7 @@ def prediction_rows(args: Args, session: Session, inputs: Inputs, batch: Batch) 
     """A Gaussian prior, under which the law of LMAPS on these very patches is known exactly."""
     prior, steps = fit_gaussian(jnp.asarray(inputs.rows)), inputs.steps
     with session.timed("prediction"):
-        offsets, values = _posteriors(prior, batch)
+        offsets, values = posteriors(prior, batch)
     sigmas, rows = edm_sigmas(steps, smallest=0.01, largest=10.0, end_at_zero=True), []
     for rho in RHOS[::4] if args.smoke else RHOS:
         piece = f"Gaussian prior {rho:g}"
@@ -330,7 +293,7 @@ def prediction_rows(args: Args, session: Session, inputs: Inputs, batch: Batch) 
             session, piece, METHODS["tweedie"], prior.denoise, batch, steps=steps, rho=rho
         )
         rows += error_rows(args, "Gaussian prior", LINEAR, batch.truth, found, rho)
-        expected, deviation = _predicted(offsets, values, sigmas, rho)
+        expected, deviation = predicted(offsets, values, sigmas, rho)
         for metric, numbers in (("predicted", expected), ("deviation", deviation)):
             rows += [
                 Row("Gaussian prior", metric, float(value), step=rho, dataset=task)
@@ -338,44 +301,12 @@ def prediction_rows(args: Args, session: Session, inputs: Inputs, batch: Batch) 
             ]
     fine = np.linspace(0, 1, 3 if args.smoke else 21)
     for rho in fine:
-        expected, _ = _predicted(offsets, values, sigmas, rho)
+        expected, _ = predicted(offsets, values, sigmas, rho)
         rows += [
             Row("Gaussian prior", "curve", float(value), step=rho, dataset=task)
             for task, value in zip(LINEAR, expected, strict=True)
         ]
     return rows
-
-
-def _posteriors(prior: GaussianPrior, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Along the axes of each posterior: ``[batch, 2, dim]`` offsets, and variances.
-
-    The offsets are those of the truth and of 0 from the posterior's mean.
-    """
-    covariance, centre = np.asarray(prior.covariance), np.asarray(prior.mean)
-    offsets, values = [], []
-    for matrix, y, x0 in zip(*map(np.asarray, (batch.operators.entries, batch.measurements,
-                                               batch.truth)), strict=True):  # fmt: skip
-        gain = np.linalg.solve(
-            matrix @ covariance @ matrix.T + NOISE**2 * np.eye(KEPT), matrix @ covariance
-        ).T
-        mean = centre + gain @ (y - matrix @ centre)
-        s, axes = np.linalg.eigh(covariance - gain @ matrix @ covariance)
-        offsets.append(np.stack([x0 - mean, -mean]) @ axes)
-        values.append(np.maximum(s, 0))
-    return np.stack(offsets), np.stack(values)
-
-
-@jax.jit
-def _predicted(
-    offsets: jax.Array, values: jax.Array, sigmas: jax.Array, rho: Any
-) -> tuple[jax.Array, jax.Array]:
-    """The mean squared error of each task over the runs' randomness, and its deviation."""
-    mean, variance = gaussian_lmaps_moments(offsets[:, 1], sigmas[0] ** 2, values, sigmas, rho)
-    bias = jnp.square(mean - offsets[:, 0])
-    expected = (bias + variance).reshape(2, -1)
-    # Of a square of a normal number with this mean; directions and problems are independent.
-    spread = (2 * variance**2 + 4 * bias * variance).reshape(2, -1)
-    return expected.mean(axis=1), jnp.sqrt(spread.sum(axis=1)) / spread.shape[1]
 
 
 def nonlinear_rows(args: Args, session: Session, prior: MixturePrior, inputs: Inputs) -> list[Row]:

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import scipy.integrate
-import scipy.stats
 from flax import nnx
 
 from jaxlab.core import run
@@ -19,12 +17,6 @@ from jaxlab.diffusion.gaussian import flow_map, gaussian_prior
 from jaxlab.diffusion.learned import LearnedDenoiser
 from jaxlab.diffusion.lmaps import daps, dps, lmaps, pigdm, restore
 from jaxlab.diffusion.lmaps_theory import affine_risk, gaussian_lmaps_moments
-from jaxlab.diffusion.mixture import (
-    condition_mixture,
-    mixture_prior,
-    posterior_mean,
-    posterior_sample,
-)
 from jaxlab.diffusion.networks import DenseNetwork, split_network
 from jaxlab.diffusion.nonlinear_operators import quantizer
 from jaxlab.diffusion.operators import mask, matrix_operator
@@ -358,59 +350,3 @@ def test_affine_risk_is_the_error_of_draws():
     expected = errors.sum(axis=1)
     found = affine_risk(*map(jnp.asarray, (gain, COVARIANCE, MATRIX)), NOISE)
     assert abs(found - expected.mean()) < 5 * expected.std() / np.sqrt(count)
-
-
-# Posteriors of mixtures ------------------------------------------------------------------------
-
-WEIGHTS, MEANS, SPREADS = np.array([0.7, 0.3]), np.array([-1.0, 2.0]), np.array([0.25, 0.6])
-
-
-def test_the_posterior_in_one_dimension_is_that_of_quadrature():
-    prior = mixture_prior(*map(jnp.asarray, (WEIGHTS, MEANS[:, None], SPREADS[:, None, None])))
-
-    def integral(power):
-        return scipy.integrate.quad(
-            lambda x0: x0**power
-            * (WEIGHTS @ scipy.stats.norm.pdf(x0, MEANS, np.sqrt(SPREADS)))
-            * scipy.stats.norm.pdf(0.9, 1.5 * x0, 0.8),
-            -12, 12, points=(-1.0, 2.0), epsabs=1e-13, epsrel=1e-12, limit=200,
-        )[0]  # fmt: skip
-
-    total, first, second = (integral(power) for power in range(3))
-    given = (prior, jnp.full((1, 1), 1.5), jnp.array([0.9]), 0.8)
-    np.testing.assert_allclose(posterior_mean(*given)[0], first / total, rtol=1e-9)
-    after = condition_mixture(*given)
-    np.testing.assert_allclose(after.mean[0], first / total, rtol=1e-9)
-    variance = second / total - (first / total) ** 2
-    np.testing.assert_allclose(after.covariance[0, 0], variance, rtol=1e-8)
-
-
-def test_posteriors_in_more_dimensions_follow_bayes_and_draws_follow_them():
-    spreads = np.stack([COVARIANCE, 0.3 * np.eye(DIM)])
-    means = np.stack([MEAN, -MEAN])
-    prior = mixture_prior(*map(jnp.asarray, (WEIGHTS, means, spreads)))
-    noises = jnp.array([0.3, 1.1])
-    after = condition_mixture(prior, jnp.asarray(MATRIX), jnp.asarray(Y), noises)
-    points = GENERATOR.normal(size=(6, DIM))
-
-    def joint(x):
-        density = WEIGHTS @ [
-            scipy.stats.multivariate_normal(m, c).pdf(x)
-            for m, c in zip(means, spreads, strict=True)
-        ]
-        return np.log(density) + scipy.stats.norm.logpdf(Y, MATRIX @ x, noises).sum()
-
-    ours = np.asarray(jax.vmap(lambda x: after.log_density(x, 0.0))(jnp.asarray(points)))
-    expected = np.array([joint(x) for x in points])
-    np.testing.assert_allclose(ours - ours[0], expected - expected[0], rtol=1e-9)
-    count = 40_000
-    draw = jax.jit(
-        jax.vmap(lambda k: posterior_sample(k, prior, jnp.asarray(MATRIX), jnp.asarray(Y), noises))
-    )
-    found = np.asarray(draw(jax.random.split(KEY, count)))
-    spread = np.asarray(after.covariance)
-    errors = np.sqrt(np.diag(spread) / count)
-    assert (np.abs(found.mean(axis=0) - after.mean) < 5 * errors).all()
-    # Fourth moments of a mixture are below 10 squared variances here.
-    scale = np.sqrt(np.outer(np.diag(spread), np.diag(spread)) * 10 / count)
-    assert (np.abs(np.cov(found.T) - spread) < 5 * scale).all()
