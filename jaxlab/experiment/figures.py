@@ -95,7 +95,7 @@ def save_figure(draw: Callable[[list[Row], Any], None], folder: Path) -> None:
 
 
 def draw_figure(
-    draw: Callable[[Any], None], folder: Path, *, size: tuple[float, float] = (15, 11)
+    draw: Callable[[Any], None], folder: Path, *, size: tuple[float, float] = (15.0, 11.0)
 ) -> None:
     """Draw ``figure.png`` and ``figure.svg``.
 

@@ -170,7 +170,8 @@ def neighbours_of(
     found = None
     for block in track(blocks_of(indices, block_rows), description):
         new = _search(signals, jnp.asarray(rows.take(block)))
-        found = new if found is None else merge_nearest(found, new)
+        # Waited for, or else blocks would be read ahead of the work and pile up in memory.
+        found = jax.block_until_ready(new if found is None else merge_nearest(found, new))
     assert found is not None  # there is a block as there are rows
     return found
 
@@ -215,7 +216,8 @@ def measure_curves(
     radii = shell_radii(rows.width, c)
     seen = no_neighbours(both, levels)
     for block in track(blocks_of(train, block_rows), description):
-        seen = _observe(seen, both, levels, jnp.asarray(rows.take(block)), radii=radii)
+        new = _observe(seen, both, levels, jnp.asarray(rows.take(block)), radii=radii)
+        seen = jax.block_until_ready(new)
     border = len(queries.train.signals)
     count = seen.num_rows
     of_train = type(seen)(*(leaf[:, :border] for leaf in seen[:-1]), num_rows=count)

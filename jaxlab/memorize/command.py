@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jaxlab.core.files import json_text, usable_directory, write_text
+from jaxlab.core.files import json_text, usable_directory, usable_file, write_text
 from jaxlab.core.usage import parse_args
 from jaxlab.memorize.report import summary, tell
 from jaxlab.memorize.rows import ScaleName
@@ -30,7 +30,7 @@ class MemorizeArgs:
     Files are npy or npz; rows are the first axis, images or vectors. They are read in blocks.
     """
 
-    data: Annotated[Path, tyro.conf.Positional]
+    data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """The training set."""
     holdout: Path | None = None
     """Rows of the same distribution that are not in DATA; split off DATA at random if not given."""
@@ -66,7 +66,7 @@ class MemorizeArgs:
     samples_key: str = ""
     """The same for the samples."""
     block_rows: int | None = None
-    """How many rows are in memory at a time; so many as fill 32 MiB if not given."""
+    """How many rows are in memory at a time; so many as fill 16 MiB if not given."""
     figure: bool = True
     """Draw figure.png and figure.svg, which takes matplotlib."""
 
@@ -84,6 +84,9 @@ class MemorizeArgs:
             if value is not None and not 0 < value < float("inf"):
                 flag = name.replace("_", "-")
                 raise ValueError(f"{flag} must be positive and finite, got {value}")
+        ends = (self.sigma_min, self.sigma_max)
+        if ends[0] is not None and ends[1] is not None and not ends[0] < ends[1]:
+            raise ValueError(f"sigma-min must be below sigma-max, got {ends[0]} and {ends[1]}")
 
 
 def memorize_main(words: list[str]) -> int:
@@ -113,7 +116,7 @@ def _run(args: MemorizeArgs) -> None:
         shape = image_shape(files[0], args.image)
         usable_directory(out)
         if args.json not in ("", "-"):
-            usable_directory(Path(args.json).parent, "json's folder")
+            usable_file(Path(args.json), "json")
         with _progress() as track, jax.enable_x64(True):
             found = study(*files, settings, track)
             text = json_text(summary(found, settings))

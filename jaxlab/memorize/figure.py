@@ -57,7 +57,7 @@ def draw(found: Study, shape: tuple[int, ...] | None, folder: Path) -> None:
         _draw_curves(axes[0], found)
         _draw_ratios(axes[1], found)
 
-    draw_figure(onto, folder, size=(15, 7 if shape is None else 11))
+    draw_figure(onto, folder, size=(15.0, 7.0 if shape is None else 11.0))
 
 
 def _draw_curves(axes: Any, found: Study) -> None:

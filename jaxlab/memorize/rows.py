@@ -128,7 +128,7 @@ def open_rows(name: str, path: Path, key: str = "", key_flag: str = "key") -> It
     with contextlib.ExitStack() as stack:
         array = path
         try:
-            if zipfile.is_zipfile(path):
+            if _is_archive(path):
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxlab-"))
                 array = _unpacked(name, path, key, key_flag, Path(folder))
             elif key:
@@ -144,6 +144,11 @@ def open_rows(name: str, path: Path, key: str = "", key_flag: str = "key") -> It
         yield Rows(name, path, array, dtype, shape)
 
 
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(2) == b"PK"
+
+
 def _unpacked(name: str, path: Path, key: str, key_flag: str, folder: Path) -> Path:
     """The chosen array of an npz file as an npy file."""
     try:
@@ -151,15 +156,12 @@ def _unpacked(name: str, path: Path, key: str, key_flag: str, folder: Path) -> P
             known = [
                 entry.removesuffix(".npy") for entry in archive.namelist() if entry.endswith(".npy")
             ]
-            listed = ", ".join(known) or "none"
-            if key and key not in known:
+            if not known:
+                raise ValueError(f"{name} must hold an array, got {str(path)!r} with none")
+            if key not in known and (key or len(known) > 1):
                 raise ValueError(
-                    f"{key_flag} must be one of the arrays of {str(path)!r}, {listed}, got {key!r}"
-                )
-            if not key and len(known) != 1:
-                raise ValueError(
-                    f"{name} must hold one array, or {key_flag} choose one, got {str(path)!r} "
-                    f"with {len(known)}: {listed}"
+                    f"{key_flag} must be one of the arrays of {str(path)!r}, {', '.join(known)}, "
+                    f"got {repr(key) if key else 'none'}"
                 )
             array = folder / "array.npy"
             with archive.open(f"{key or known[0]}.npy") as packed, array.open("wb") as unpacked:

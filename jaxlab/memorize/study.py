@@ -303,9 +303,8 @@ def _check_distinct(whole: Source, to_split: bool) -> None:
     rows, kept = whole.rows, whole.kept
     least = 3 if to_split else 2
     if len(kept) == 1:
-        raise ValueError(
-            f"DATA must have rows that differ, got {len(rows)} rows that are all the same"
-        )
+        got = f"{len(rows)} rows that are all the same" if len(rows) > 1 else "a single row"
+        raise ValueError(f"DATA must have rows that differ, got {got}")
     if len(kept) < least:
         why = ", one of them to hold out" if to_split else ""
         raise ValueError(
@@ -333,7 +332,7 @@ def _levels(
     low = low if settings.sigma_min is None else settings.sigma_min
     high = high if settings.sigma_max is None else settings.sigma_max
     if not low < high:
-        raise ValueError(f"sigma_min must be below sigma_max, got {low:g} and {high:g}")
+        raise ValueError(f"sigma-min must be below sigma-max, got {low:g} and {high:g}")
     return np.geomspace(low, high, settings.sigmas)
 
 

@@ -27,7 +27,7 @@ __all__ = [
 Track: TypeAlias = Callable[[list[Any], str], Iterable[Any]]
 """Goes through a list while it shows how far it is: ``(items, description) -> items``."""
 
-BLOCK_BYTES = 1 << 25
+BLOCK_BYTES = 1 << 24
 """What a block of rows may take in float64."""
 
 
@@ -63,7 +63,7 @@ def block_size(width: int) -> int:
 
     Example:
         >>> block_size(3072)
-        1365
+        682
     """
     return max(64, BLOCK_BYTES // (8 * width))
 
