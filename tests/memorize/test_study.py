@@ -120,6 +120,28 @@ def test_zones_are_read_off_the_finer_grid(tmp_path, table):
     assert found.data_scale == pytest.approx(np.sqrt((table.astype(float) ** 2).mean()))
 
 
+def test_finer_levels_go_where_curves_cross():
+    sigmas = 2.0 ** np.arange(6)
+    errors = np.zeros(6)
+    weight = np.array([1.0, 1.0, 1.0, 0.9, 0.75, 0.0])
+    share = np.array([0.0, 0.75, 0.9, 1.0, 1.0, 1.0])
+    curves = analysis.Curves(sigmas, weight, errors, share, errors)
+    finer = analysis.finer_levels(curves, (0.8,), 6)
+    assert finer is not None
+    # Three between 2 and 4, where the coverage rises, and three where the concentration falls.
+    np.testing.assert_allclose(np.log2(finer), [1.25, 1.5, 1.75, 3.25, 3.5, 3.75])
+    assert analysis.finer_levels(curves._replace(share=errors, weight=errors), (0.8,), 6) is None
+
+
+def test_default_levels_go_from_half_of_the_reach_to_the_radius():
+    reach = 2.0 / (2 * (C * WIDTH) ** 0.5 + 2 * C) ** 0.5  # distance 2
+    low, high = analysis.default_ends(np.full(9, 2.0), 10.0, WIDTH, C)
+    assert (low, high) == pytest.approx((reach / 2, 10.0))
+    # Never less than a factor of 20, and never more than of 10,000.
+    assert analysis.default_ends(np.full(9, 2.0), 1.0, WIDTH, C) == pytest.approx((0.05, 1.0))
+    assert analysis.default_ends(np.full(9, 1e-9), 1.0, WIDTH, C) == pytest.approx((1e-4, 1.0))
+
+
 def test_no_zone_where_rows_lie_on_a_plane(tmp_path):
     rows = np.zeros((60, WIDTH))
     rows[:, :2] = np.random.default_rng(0).uniform(size=(60, 2))
@@ -132,24 +154,29 @@ def test_no_zone_where_rows_lie_on_a_plane(tmp_path):
 def test_copies_are_found_and_repeated_rows_do_not_hide_them(tmp_path, table):
     generator = np.random.default_rng(2)
     # With its twin in the table, a copied row would have two nearest rows at the same distance.
-    data = np.concatenate([table, table[:30]])
-    fresh = generator.normal(size=(20, WIDTH)).astype(np.float32)
+    data = np.concatenate([table[:30], table])
+    fresh = generator.normal(size=(10, WIDTH)).astype(np.float32)
     near = table[:10] + generator.normal(size=(10, WIDTH)).astype(np.float32) / 1000
-    samples = np.concatenate([table[20:30], near, fresh])
+    samples = np.concatenate([table[40:50], near, fresh])
     found = studied(saved(tmp_path, "x", data), samples=saved(tmp_path, "s", samples))
     assert found.samples is not None
-    assert len(found.data.repeats) == 30
+    assert found.data.repeats.tolist() == list(range(30, 60))
     assert len(found.train) + found.held_count == 60
-    assert found.samples.same.tolist() == [[i, 20 + i] for i in range(10)]
+    assert found.samples.same.tolist() == [[i, 70 + i] for i in range(10)]
     distances = np.sort(cdist(samples.astype(float), table.astype(float)), axis=1)
     np.testing.assert_allclose(found.samples.copies.distance, distances[:, 0], rtol=1e-9)
     ratios = distances[:, 0] / distances[:, 1]
     np.testing.assert_allclose(found.samples.copies.ratio, ratios, rtol=1e-9)
-    assert found.samples.copies.row[:20].tolist() == [*range(20, 30), *range(10)]
+    assert found.samples.copies.row[:20].tolist() == [*range(70, 80), *range(10)]
     told = summary(found, SETTINGS)["samples"]
-    assert told["copy_share"] == (ratios < 1 / 3).mean() == 0.5
+    assert told["copy_share"] == (ratios < 1 / 3).mean() == 20 / 30
     assert told["equal_to_a_training_row"] == 10
     assert told["ratio_quantiles"]["0.5"] == pytest.approx(np.median(ratios))
+    # Held-out rows are compared with the rows that remain for training.
+    held = cdist(data[found.held_out.chosen], data[found.train].astype(float))
+    np.testing.assert_array_equal(found.held_out.copies.row, found.train[held.argmin(axis=1)])
+    held.sort(axis=1)
+    np.testing.assert_allclose(found.held_out.copies.ratio, held[:, 0] / held[:, 1], rtol=1e-9)
 
 
 def test_bytes_are_scaled_and_floats_are_not(tmp_path):
