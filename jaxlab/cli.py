@@ -1,4 +1,4 @@
-"""The command line: list papers, run experiments, try to break claims, report on all of it."""
+"""The command line: papers, experiments, claims, the report, and tools on one's own data."""
 
 import difflib
 import json
@@ -18,6 +18,7 @@ _HELP = """usage: jaxlab COMMAND ...
   verify [SLUG ...]       try to break the papers' claims
   replay FILE             look again at a counterexample that verify has stored
   report                  one HTML page about everything that was run
+  memorize DATA           where a diffusion model would copy your own arrays, and what it copied
 
 Each command answers --help; jaxlab --version says the version.
 """
@@ -151,12 +152,19 @@ def _report(words: list[str]) -> int:
     return report_main(words)
 
 
+def _memorize(words: list[str]) -> int:
+    from jaxlab.memorize.command import memorize_main
+
+    return memorize_main(words)
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "run": _run,
     "verify": _verify,
     "replay": _replay,
     "report": _report,
+    "memorize": _memorize,
 }
 
 

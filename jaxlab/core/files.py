@@ -24,6 +24,7 @@ __all__ = [
     "read_header",
     "save_leaves",
     "usable_directory",
+    "usable_file",
     "write_bytes",
     "write_json",
     "write_text",
@@ -93,6 +94,17 @@ def usable_directory(path: Path, name: str = "out") -> Path:
             f"{name} must be a folder that can be written, got {str(path)!r}: {reason}"
         ) from error
     return path
+
+
+def usable_file(path: Path, name: str) -> None:
+    """Prove that a file could be written, before any work is done.
+
+    Raises:
+        ValueError: With the argument's ``name`` and the path.
+    """
+    usable_directory(path.parent, f"{name}'s folder")
+    if path.is_dir():
+        raise ValueError(f"{name} must be a file, got {str(path)!r}, which is a folder")
 
 
 def save_leaves(path: Path, tree: PyTree, **header: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from jaxlab.core.files import write_bytes
 from jaxlab.experiment.metrics import Row, read_metrics
 
-__all__ = ["PALETTE", "method_style", "save_figure"]
+__all__ = ["PALETTE", "draw_figure", "method_style", "save_figure"]
 
 PALETTE = {
     "blue": "#0072B2",
@@ -93,15 +93,32 @@ def save_figure(draw: Callable[[list[Row], Any], None], folder: Path) -> None:
         ImportError: matplotlib is not installed.
         OSError: ``metrics.csv`` is missing or the folder cannot be written.
     """
+    rows = read_metrics(folder / "metrics.csv")
+    draw_figure(lambda figure: draw(rows, figure), folder)
+
+
+def draw_figure(
+    draw: Callable[[Any], None], folder: Path, *, size: tuple[float, float] = (15.0, 11.0)
+) -> None:
+    """Draw ``figure.png`` and ``figure.svg``.
+
+    Args:
+        draw: ``figure -> None`` on an empty ``matplotlib.figure.Figure``.
+        folder: Where the files go.
+        size: Width and height in inches, of 100 pixels.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        OSError: The folder cannot be written.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = read_metrics(folder / "metrics.csv")
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(15, 11), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        draw(rows, figure)
+        draw(figure)
         for suffix in ("png", "svg"):
             stream = io.BytesIO()
             metadata = {"Date": None} if suffix == "svg" else None

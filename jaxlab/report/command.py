@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from jaxlab.core.files import json_text, usable_directory, write_text
+from jaxlab.core.files import json_text, usable_file, write_text
 from jaxlab.core.usage import parse_args
 from jaxlab.report.collect import collect
 from jaxlab.report.page import page
@@ -31,9 +31,9 @@ def report_main(words: list[str]) -> int:
         args = parse_args(ReportArgs, words, prog="jaxlab report")
         out = args.results / "report.html" if args.out is None else args.out
         results = collect(args.results)
-        _usable_file(out, "out")
+        usable_file(out, "out")
         if args.json not in ("", "-"):
-            _usable_file(Path(args.json), "json")
+            usable_file(Path(args.json), "json")
         write_text(out, page(results))
         _write_json(args.json, results)
     except (ValueError, OSError) as error:
@@ -41,12 +41,6 @@ def report_main(words: list[str]) -> int:
         return 2
     print(out, file=sys.stderr if args.json == "-" else sys.stdout)
     return 0
-
-
-def _usable_file(path: Path, name: str) -> None:
-    usable_directory(path.parent, f"{name}'s folder")
-    if path.is_dir():
-        raise ValueError(f"{name} must be a file, got {str(path)!r}, which is a folder")
 
 
 def _write_json(target: str, results: Results) -> None:

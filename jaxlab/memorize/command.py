@@ -1,0 +1,149 @@
+"""``jaxlab memorize``."""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from jaxlab.core.files import json_text, usable_directory, usable_file, write_text
+from jaxlab.core.usage import parse_args
+from jaxlab.memorize.report import summary, tell
+from jaxlab.memorize.rows import ScaleName
+from jaxlab.memorize.study import Settings, open_files, study
+from jaxlab.memorize.survey import Track
+
+__all__ = ["memorize_main"]
+
+
+@dataclasses.dataclass(frozen=True)
+class MemorizeArgs:
+    """At which noise levels would a diffusion model copy these rows, and which samples are copies?
+
+    Files are npy or npz; rows are the first axis, images or vectors. They are read in blocks.
+    """
+
+    data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """The training set."""
+    holdout: Path | None = None
+    """Rows of the same distribution that are not in DATA; split off DATA at random if not given."""
+    samples: Path | None = None
+    """A model's samples, to be told from copies of DATA."""
+    out: Path | None = None
+    """The folder for summary.json and the figure; results/memorize/NAME if not given."""
+    json: str = ""
+    """Write the summary as JSON to this file as well; "-" means standard output."""
+    scale: ScaleName = "auto"
+    """auto: bytes (uint8) become [-1, 1], other numbers stay; none: all stay; unit: the least and
+    the largest number of DATA become -1 and 1, and the same for all files."""
+    image: tuple[int, ...] = ()
+    """Draw flat rows as images of this height, width and perhaps colours."""
+    seed: int = 0
+    """Of all random choices."""
+    queries: int = 500
+    """How many noisy training rows, and how many noisy held-out rows, are looked at."""
+    sigmas: int = 24
+    """How many noise levels; as many again go where the zone begins and ends."""
+    sigma_min: float | None = None
+    """The least level; from the distances between rows if not given."""
+    sigma_max: float | None = None
+    """The largest level; the rows' root mean square distance from their mean if not given."""
+    width: float | None = None
+    """The width c of the shells, at most a quarter of a row's length; 5 or that if not given."""
+    threshold: float = 0.8
+    """What both curves must reach in the danger zone."""
+    key: str = ""
+    """The array of DATA if it is an npz file of several."""
+    holdout_key: str = ""
+    """The same for the holdout."""
+    samples_key: str = ""
+    """The same for the samples."""
+    block_rows: int | None = None
+    """How many rows are in memory at a time; so many as fill 16 MiB if not given."""
+    figure: bool = True
+    """Draw figure.png and figure.svg, which takes matplotlib."""
+
+    def __post_init__(self) -> None:
+        """Check the values that the types leave open."""
+        for name, least in (("seed", 0), ("queries", 2), ("sigmas", 6)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.block_rows is not None and self.block_rows < 1:
+            raise ValueError(f"block-rows must be at least 1, got {self.block_rows}")
+        if not 0.1 < self.threshold < 1:
+            raise ValueError(f"threshold must be in (0.1, 1), got {self.threshold}")
+        for name in ("sigma_min", "sigma_max"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                flag = name.replace("_", "-")
+                raise ValueError(f"{flag} must be positive and finite, got {value}")
+        ends = (self.sigma_min, self.sigma_max)
+        if ends[0] is not None and ends[1] is not None and not ends[0] < ends[1]:
+            raise ValueError(f"sigma-min must be below sigma-max, got {ends[0]} and {ends[1]}")
+
+
+def memorize_main(words: list[str]) -> int:
+    """Study a training set; 0 whatever comes out, 2 if it cannot be studied."""
+    try:
+        args = parse_args(MemorizeArgs, words, prog="jaxlab memorize")
+        _run(args)
+    except (ValueError, OSError) as error:
+        print(f"jaxlab: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(args: MemorizeArgs) -> None:
+    begin = time.monotonic()
+    if args.figure:
+        import matplotlib  # noqa: F401  missing, it should be missed before the work and not after
+
+    from jaxlab.memorize.figure import draw, image_shape
+
+    names = [field.name for field in dataclasses.fields(Settings)]
+    settings = Settings(**{name: getattr(args, name) for name in names})
+    out = Path("results/memorize", args.data.stem) if args.out is None else args.out
+    keys = (args.key, args.holdout_key, args.samples_key)
+    console = Console(stderr=args.json == "-")
+    with open_files(args.data, args.holdout, args.samples, keys) as files:
+        shape = image_shape(files[0], args.image)
+        usable_directory(out)
+        if args.json not in ("", "-"):
+            usable_file(Path(args.json), "json")
+        with _progress() as track, jax.enable_x64(True):
+            found = study(*files, settings, track)
+            text = json_text(summary(found, settings))
+        write_text(out / "summary.json", text)
+        if args.figure:
+            draw(found, shape, out)
+    tell(found, settings, console)
+    written = "summary.json, figure.png and figure.svg" if args.figure else "summary.json"
+    done = f"wrote {written} to {out} in {time.monotonic() - begin:.0f} s"
+    console.print(done, markup=False, highlight=False, soft_wrap=True)
+    if args.json == "-":
+        print(text, end="")
+    elif args.json:
+        write_text(Path(args.json), text)
+
+
+@contextmanager
+def _progress() -> Iterator[Track]:
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+
+        def track(items: list[Any], description: str) -> Any:
+            return bar.track(items, description=description)
+
+        yield track

@@ -1,0 +1,377 @@
+"""From files to findings: everything that ``jaxlab memorize`` computes."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxlab.diffusion.memorization_copies import distance_ratios
+from jaxlab.diffusion.memorization_shells import shell_probability
+from jaxlab.memorize.analysis import (
+    Copies,
+    Curves,
+    Zone,
+    default_ends,
+    draw_queries,
+    find_copies,
+    find_zone,
+    finer_levels,
+    measure_curves,
+    neighbours_of,
+    split_rows,
+)
+from jaxlab.memorize.rows import AS_STORED, Rows, Scale, ScaleName, open_rows, own_scale, same_scale
+from jaxlab.memorize.survey import (
+    Survey,
+    Track,
+    block_size,
+    first_equals,
+    shared_rows,
+    survey,
+    untracked,
+)
+
+__all__ = ["Found", "Settings", "Source", "Study", "open_files", "study"]
+
+NEAR = 1e-3
+"""Below this share of the median distance two different rows are called near-copies."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The numbers that decide what is computed; ``jaxlab memorize --help`` describes them."""
+
+    seed: int = 0
+    scale: ScaleName = "auto"
+    width: float | None = None
+    threshold: float = 0.8
+    queries: int = 500
+    sigmas: int = 24
+    sigma_min: float | None = None
+    sigma_max: float | None = None
+    block_rows: int | None = None
+
+
+class Source(NamedTuple):
+    """A file and what one pass over it told.
+
+    Attributes:
+        rows: The file.
+        survey: In the units after scaling, but for the hashes.
+        first: For every row the first row that is the same.
+    """
+
+    rows: Rows
+    survey: Survey
+    first: Int[np.ndarray, " rows"]
+
+    @property
+    def kept(self) -> Int[np.ndarray, " kept"]:
+        """The rows without those that repeat an earlier one."""
+        return np.flatnonzero(self.first == np.arange(len(self.first)))
+
+    @property
+    def repeats(self) -> Int[np.ndarray, " repeats"]:
+        """The rows that repeat an earlier one."""
+        return np.flatnonzero(self.first != np.arange(len(self.first)))
+
+
+class Found(NamedTuple):
+    """What is known of samples, or of held-out rows for comparison.
+
+    Attributes:
+        source: Their file.
+        chosen: Which of its rows were looked at.
+        copies: Their distances.
+        same: Pairs of one of all of the file's rows and the training row that is the same.
+    """
+
+    source: Source
+    chosen: Int[np.ndarray, " chosen"]
+    copies: Copies
+    same: Int[np.ndarray, "same 2"]
+
+
+class Study(NamedTuple):
+    """All findings.
+
+    Attributes:
+        data: The training set's file, without held-out rows if those were split off.
+        scale: What happened to the numbers of ``data``.
+        train: The rows that the curves are of.
+        held_out: Held-out rows.
+        held_count: How many held-out rows there are.
+        samples: Samples, if there are any.
+        width: The width ``c`` of the shells.
+        own_mass: The share of a row's own noise in its shell.
+        curves: Both curves, levels in increasing order.
+        zones: At the threshold, and below and above it by 0.1 as far as that makes sense.
+        data_scale: The root mean square of the numbers, as ``gap_hyper`` wants it.
+        warnings: What the numbers should not be read without.
+    """
+
+    data: Source
+    scale: Scale
+    train: Int[np.ndarray, " train"]
+    held_out: Found
+    held_count: int
+    samples: Found | None
+    width: float
+    own_mass: float
+    curves: Curves
+    zones: list[Zone]
+    data_scale: float
+    warnings: list[str]
+
+
+@contextlib.contextmanager
+def open_files(
+    data: Path,
+    holdout: Path | None,
+    samples: Path | None,
+    keys: tuple[str, str, str],
+) -> Iterator[tuple[Rows, Rows | None, Rows | None]]:
+    """Open the files, ``None`` for those that are not given, and compare the shapes of their rows.
+
+    Args:
+        data: The training set.
+        holdout: Held-out rows.
+        samples: Samples of a model.
+        keys: The arrays of the three files, empty for the only one.
+
+    Raises:
+        ValueError: A file is unusable, or its rows are unlike those of ``data``.
+    """
+    if holdout is None and keys[1]:
+        raise ValueError(f"holdout-key must come with a holdout, got {keys[1]!r} alone")
+    if samples is None and keys[2]:
+        raise ValueError(f"samples-key must come with samples, got {keys[2]!r} alone")
+    with contextlib.ExitStack() as stack:
+
+        def opened(name: str, path: Path, key: str, flag: str) -> Rows:
+            return stack.enter_context(open_rows(name, path, key, flag))
+
+        rows = opened("DATA", data, keys[0], "key")
+        others = []
+        for name, path, key in zip(
+            ("holdout", "samples"), (holdout, samples), keys[1:], strict=True
+        ):
+            other = None if path is None else opened(name, path, key, f"{name}-key")
+            if other is not None:
+                _check_rows_fit(rows, other)
+            others.append(other)
+        yield rows, others[0], others[1]
+
+
+def _check_rows_fit(data: Rows, rows: Rows) -> None:
+    """Equal shapes, or one of them flat; (3, 32, 32) and (32, 32, 3) are not the same images."""
+    flat = 1 in (len(data.row_shape), len(rows.row_shape))
+    if rows.width != data.width or not (flat or rows.row_shape == data.row_shape):
+        raise ValueError(
+            f"{rows.name} must have rows of shape {data.row_shape} like DATA, got {rows.row_shape}"
+            f" (files of shapes {rows.shape} and {data.shape})"
+        )
+
+
+def study(
+    data: Rows,
+    holdout: Rows | None,
+    samples: Rows | None,
+    settings: Settings,
+    track: Track = untracked,
+) -> Study:
+    """Compute everything; float64 must be enabled.
+
+    Raises:
+        ValueError: The rows or the settings do not allow it.
+    """
+    block_rows = settings.block_rows or block_size(data.width)
+    width = _width(data.width, settings.width)
+    files = [rows for rows in (data, holdout, samples) if rows is not None]
+    sources = _surveyed(files, settings.scale, block_rows, track)
+    whole = sources[data.name]
+    _check_distinct(whole, holdout is None)
+    keys = jax.random.split(jax.random.key(settings.seed), 2)
+    if holdout is None:
+        num_held = min(settings.queries, max(1, len(whole.kept) // 5))
+        train, held = split_rows(keys[0], whole.kept, num_held)
+        held_source = whole
+    else:
+        held_source = sources[holdout.name]
+        train, held = whole.kept, held_source.kept
+        _check_apart(whole, held_source, block_rows)
+
+    rows = whole.rows
+    queries = draw_queries(
+        keys[1], rows, train, held_source.rows, held, num_queries=settings.queries
+    )
+    signals = [queries.train.signals[:: queries.train_noise],
+               queries.held.signals[:: queries.held_noise]]  # fmt: skip
+    near = neighbours_of(jnp.concatenate(signals), rows, train, block_rows=block_rows, track=track)
+    border = len(signals[0])
+    # The nearest training row of a training row is itself.
+    to_train, to_held = np.asarray(near.second[:border]), np.asarray(near.first[border:])
+    distances = np.concatenate([to_train, to_held])
+    sigmas = _levels(settings, distances, whole.survey.radius, data.width, width)
+    curves = measure_curves(queries, rows, train, sigmas, width, block_rows=block_rows, track=track)
+    thresholds = _thresholds(settings.threshold)
+    finer = finer_levels(curves, thresholds, settings.sigmas)
+    if finer is not None:
+        more = measure_curves(
+            queries, rows, train, finer, width,
+            block_rows=block_rows, track=track, description="finer curves",
+        )  # fmt: skip
+        curves = _joined(curves, more)
+    zones = [find_zone(curves, threshold) for threshold in thresholds]
+    baseline = Copies(
+        np.asarray(distance_ratios(near))[border:], to_held, train[np.asarray(near.row)[border:]]
+    )
+    held_out = Found(held_source, held[queries.places], baseline, np.empty((0, 2), int))
+    found = None
+    if samples is not None:
+        source = sources[samples.name]
+        same = shared_rows(
+            rows, whole.survey.hashes, source.rows, source.survey.hashes, block_rows=block_rows
+        )
+        copies = find_copies(source.rows, rows, whole.kept, block_rows=block_rows, track=track)
+        found = Found(source, np.arange(len(source.rows)), copies, same)
+    own_mass = float(shell_probability(jnp.zeros(()), data.width, width))
+    return Study(
+        whole,
+        rows.scale,
+        train,
+        held_out,
+        len(held),
+        found,
+        width,
+        own_mass,
+        curves,
+        zones,
+        whole.survey.square**0.5,
+        _warnings(list(sources.values()), distances, own_mass, curves, zones[0]),
+    )
+
+
+def _width(dim: int, width: float | None) -> float:
+    if width is None:
+        return min(5.0, dim / 4)
+    if not 0 < width <= dim / 4:
+        raise ValueError(
+            f"width must be in (0, {dim / 4:g}], a quarter of a row's {dim} numbers, got {width:g}"
+        )
+    return width
+
+
+def _surveyed(
+    files: list[Rows], scale: ScaleName, block_rows: int, track: Track
+) -> dict[str, Source]:
+    """One pass over every file; a scale that all files share is that of the first one."""
+    sources = {}
+    common = None
+    for rows in files:
+        rows = dataclasses.replace(rows, scale=own_scale(rows, scale))
+        seen = survey(rows, block_rows=block_rows, track=track)
+        first = first_equals(rows, seen.hashes, block_rows=block_rows)
+        if scale == "unit":
+            if common is None and seen.low < seen.high:
+                common = same_scale(seen.low, seen.high)
+            # Equal numbers throughout cannot be scaled; the check of DATA says so.
+            rows, seen = _rescaled(rows, seen, common or AS_STORED)
+        sources[rows.name] = Source(rows, seen, first)
+    return sources
+
+
+def _rescaled(rows: Rows, seen: Survey, scale: Scale) -> tuple[Rows, Survey]:
+    factor, shift = scale
+    mean = seen.mean
+    return dataclasses.replace(rows, scale=scale), seen._replace(
+        low=seen.low * factor + shift,
+        high=seen.high * factor + shift,
+        mean=mean * factor + shift,
+        square=factor**2 * seen.square + 2 * factor * shift * mean + shift**2,
+        radius=factor * seen.radius,
+    )
+
+
+def _check_distinct(whole: Source, to_split: bool) -> None:
+    rows, kept = whole.rows, whole.kept
+    least = 3 if to_split else 2
+    if len(kept) == 1:
+        got = f"{len(rows)} rows that are all the same" if len(rows) > 1 else "a single row"
+        raise ValueError(f"DATA must have rows that differ, got {got}")
+    if len(kept) < least:
+        why = ", one of them to hold out" if to_split else ""
+        raise ValueError(
+            f"DATA must have at least {least} different rows{why}, got {len(kept)} among its "
+            f"{len(rows)}"
+        )
+
+
+def _check_apart(whole: Source, held: Source, block_rows: int) -> None:
+    pairs = shared_rows(
+        whole.rows, whole.survey.hashes, held.rows, held.survey.hashes, block_rows=block_rows
+    )
+    if len(pairs):
+        shown = ", ".join(f"{i} = {j}" for i, j in pairs[:5]) + (", ..." if len(pairs) > 5 else "")
+        raise ValueError(
+            f"holdout must have no row of DATA, which would cover its own noise, got {len(pairs)} "
+            f"of {len(held.rows)} rows that are in both (index in holdout = index in DATA): {shown}"
+        )
+
+
+def _levels(
+    settings: Settings, distances: np.ndarray, radius: float, dim: int, width: float
+) -> Float[np.ndarray, " levels"]:
+    low, high = default_ends(distances, radius, dim, width)
+    low = low if settings.sigma_min is None else settings.sigma_min
+    high = high if settings.sigma_max is None else settings.sigma_max
+    if not low < high:
+        raise ValueError(f"sigma-min must be below sigma-max, got {low:g} and {high:g}")
+    return np.geomspace(low, high, settings.sigmas)
+
+
+def _thresholds(threshold: float) -> tuple[float, ...]:
+    """The threshold and its neighbours, of which the lower one gives the recommended gap."""
+    around = (round(threshold - 0.1, 6), round(threshold + 0.1, 6))
+    return (threshold, *(value for value in around if 0 < value < 1))
+
+
+def _joined(first: Curves, second: Curves) -> Curves:
+    joined = [np.concatenate(pair) for pair in zip(first, second, strict=True)]
+    order = np.argsort(joined[0])
+    return Curves(*(part[order] for part in joined))
+
+
+def _warnings(
+    sources: list[Source], distances: np.ndarray, own_mass: float, curves: Curves, zone: Zone
+) -> list[str]:
+    told = []
+    data = sources[0].survey
+    for source in sources[1:]:
+        ends = [source.survey.low, source.survey.high]
+        apart = max(abs(ends[0] - data.low), abs(ends[1] - data.high))
+        if apart > (data.high - data.low) / 2:
+            told.append(
+                f"numbers of {source.rows.name} run from {ends[0]:.3g} to {ends[1]:.3g} and those "
+                f"of DATA from {data.low:.3g} to {data.high:.3g}: are both of one scale?"
+            )
+    near = int((distances < NEAR * np.median(distances)).sum())
+    if near:
+        told.append(
+            f"{near} of {len(distances)} queries have a training row nearer than {NEAR:g} of the "
+            "median distance: near-copies in DATA, or in the held-out rows, bend the curves"
+        )
+    if own_mass < zone.threshold:
+        told.append(
+            f"a shell this thin holds {own_mass:.1%} of its own noise, so that coverage hardly "
+            f"reaches {zone.threshold:g}: take a larger width"
+        )
+    if zone.low == curves.sigmas[0] or zone.high == curves.sigmas[-1]:
+        told.append("the zone reaches an end of the levels: see --sigma-min and --sigma-max")
+    return told
