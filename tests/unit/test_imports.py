@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 # The modules of the package itself and what it adds to JAX.
 HANDFUL = 5
@@ -51,3 +53,11 @@ except AttributeError as error:
     print(error)
 """
     assert "'optimization'; it has" in output_of(code)
+
+
+def test_types_are_checked_in_every_package():
+    root = Path(__file__).parents[2]
+    options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    (hook,) = (word for word in options["addopts"] if word.startswith("--jaxtyping-packages="))
+    listed = {name.split(".")[1] for name in hook.split("=")[1].split(",")[:-1]}
+    assert listed == {path.parent.name for path in (root / "jaxlab").glob("*/__init__.py")}
