@@ -119,7 +119,8 @@ def test_zones_are_read_off_the_finer_grid(tmp_path, table):
     chosen, wider, narrower = found.zones
     assert (chosen.threshold, wider.threshold, narrower.threshold) == (0.7, 0.6, 0.8)
     assert wider.low <= chosen.low <= narrower.low <= narrower.high <= chosen.high <= wider.high
-    assert wider.low < narrower.low and narrower.high < wider.high
+    assert wider.low < narrower.low
+    assert narrower.high < wider.high
     assert gap_of(found) == (wider.low, wider.high)
     assert found.data_scale == pytest.approx(np.sqrt((table.astype(float) ** 2).mean()))
 
