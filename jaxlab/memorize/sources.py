@@ -12,7 +12,7 @@ from jaxtyping import Int
 from jaxlab.memorize.rows import AS_STORED, Rows, Scale, ScaleName, open_rows, own_scale, same_scale
 from jaxlab.memorize.survey import Survey, Track, first_equals, shared_rows, survey
 
-__all__ = ["Source", "check_apart", "check_distinct", "open_files", "read_sources"]
+__all__ = ["Source", "check_apart", "check_distinct", "open_files", "read_sources", "shared"]
 
 
 class Source(NamedTuple):
@@ -20,11 +20,14 @@ class Source(NamedTuple):
 
     Attributes:
         rows: The file.
-        survey: In the units after scaling, but for the hashes.
+        plain: The same without the scale that all files share; its rows are compared, since scaling
+            would round rows of float32 and of float64 apart.
+        survey: In the units after scaling, but for the hashes, which are of ``plain``.
         first: For every row the first row that is the same.
     """
 
     rows: Rows
+    plain: Rows
     survey: Survey
     first: Int[np.ndarray, " rows"]
 
@@ -94,16 +97,16 @@ def read_sources(
     """One pass over every file; a scale that all files share is that of the first one."""
     sources = {}
     common = None
-    for rows in files:
-        rows = dataclasses.replace(rows, scale=own_scale(rows, scale))
-        seen = survey(rows, block_rows=block_rows, track=track)
-        first = first_equals(rows, seen.hashes, block_rows=block_rows)
+    for file in files:
+        plain = rows = dataclasses.replace(file, scale=own_scale(file, scale))
+        seen = survey(plain, block_rows=block_rows, track=track)
+        first = first_equals(plain, seen.hashes, block_rows=block_rows)
         if scale == "unit":
             if common is None and seen.low < seen.high:
                 common = same_scale(seen.low, seen.high)
             # Equal numbers throughout cannot be scaled; the check of DATA says so.
-            rows, seen = _rescaled(rows, seen, common or AS_STORED)
-        sources[rows.name] = Source(rows, seen, first)
+            rows, seen = _rescaled(plain, seen, common or AS_STORED)
+        sources[file.name] = Source(rows, plain, seen, first)
     return sources
 
 
@@ -134,11 +137,15 @@ def check_distinct(whole: Source, to_split: bool) -> None:
         )
 
 
+def shared(whole: Source, other: Source, block_rows: int) -> Int[np.ndarray, "shared 2"]:
+    """Pairs of an index of ``other`` and of the first row of ``whole`` that is the same."""
+    hashes = (whole.survey.hashes, other.survey.hashes)
+    return shared_rows(whole.plain, hashes[0], other.plain, hashes[1], block_rows=block_rows)
+
+
 def check_apart(whole: Source, held: Source, block_rows: int) -> None:
     """Raise ``ValueError`` if a held-out row is a training row, and say which."""
-    pairs = shared_rows(
-        whole.rows, whole.survey.hashes, held.rows, held.survey.hashes, block_rows=block_rows
-    )
+    pairs = shared(whole, held, block_rows)
     if len(pairs):
         shown = ", ".join(f"{i} = {j}" for i, j in pairs[:5]) + (", ..." if len(pairs) > 5 else "")
         raise ValueError(

@@ -25,11 +25,10 @@ from jaxlab.memorize.analysis import (
     split_rows,
 )
 from jaxlab.memorize.rows import Rows, Scale, ScaleName
-from jaxlab.memorize.sources import Source, check_apart, check_distinct, read_sources
+from jaxlab.memorize.sources import Source, check_apart, check_distinct, read_sources, shared
 from jaxlab.memorize.survey import (
     Track,
     block_size,
-    shared_rows,
     untracked,
 )
 
@@ -162,9 +161,7 @@ def study(
     found = None
     if samples is not None:
         source = sources[samples.name]
-        same = shared_rows(
-            rows, whole.survey.hashes, source.rows, source.survey.hashes, block_rows=block_rows
-        )
+        same = shared(whole, source, block_rows)
         copies = find_copies(source.rows, rows, whole.kept, block_rows=block_rows, track=track)
         found = Found(source, np.arange(len(source.rows)), copies, same)
     own_mass = _own_mass(data.width, width)

@@ -220,6 +220,18 @@ def test_unit_scale_is_that_of_the_data_for_all_files(tmp_path, table):
     assert found.held_out.source.survey.high == pytest.approx(shifted.max())
 
 
+@pytest.mark.parametrize("scale", ["auto", "unit"])
+def test_equal_rows_are_found_whatever_the_precision_and_the_scale(tmp_path, scale):
+    rows = np.random.default_rng(4).normal(size=(60, WIDTH))
+    settings = dataclasses.replace(SETTINGS, scale=scale)
+    single = saved(tmp_path, "single", rows[::2].astype(np.float32))
+    found = studied(saved(tmp_path, "double", rows), settings, samples=single)
+    assert found.samples is not None
+    assert found.samples.same.tolist() == [[i, 2 * i] for i in range(30)]
+    with pytest.raises(ValueError, match="got 30 of 30 rows that are in both"):
+        studied(tmp_path / "double.npy", settings, holdout=single)
+
+
 def test_the_seed_decides(tmp_path, table):
     path = saved(tmp_path, "x", table)
     first, again = (json_text(summary(studied(path), SETTINGS)) for _ in range(2))
