@@ -123,8 +123,13 @@ def split_rows(
     key: Array, kept: Int[np.ndarray, " kept"], num_held: int
 ) -> tuple[Int[np.ndarray, " train"], Int[np.ndarray, " held"]]:
     """Training and held-out rows at random, each in the order of the file."""
-    order = np.asarray(jax.random.permutation(key, len(kept)))
+    order = _shuffled(key, len(kept))
     return kept[np.sort(order[num_held:])], kept[np.sort(order[:num_held])]
+
+
+def _shuffled(key: Array, count: int) -> Int[np.ndarray, " count"]:
+    """By NumPy, since XLA would compile a sort for every number of rows."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(count)
 
 
 def draw_queries(
@@ -141,7 +146,7 @@ def draw_queries(
 
     def chosen(key: Array, indices: np.ndarray) -> tuple[np.ndarray, int]:
         count = min(num_queries, len(indices))
-        places = np.asarray(jax.random.permutation(key, len(indices)))[:count]
+        places = _shuffled(key, len(indices))[:count]
         return np.sort(places), max(1, num_queries // count)
 
     own, train_noise = chosen(key_train, train)

@@ -17,7 +17,8 @@ from jaxlab.core.files import json_text, usable_directory, usable_file, write_te
 from jaxlab.core.usage import parse_args
 from jaxlab.memorize.report import summary, tell
 from jaxlab.memorize.rows import ScaleName
-from jaxlab.memorize.study import Settings, open_files, study
+from jaxlab.memorize.sources import open_files
+from jaxlab.memorize.study import Settings, study
 from jaxlab.memorize.survey import Track
 
 __all__ = ["memorize_main"]

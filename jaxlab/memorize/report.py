@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxlab.memorize.rows import Rows
-from jaxlab.memorize.study import Found, Settings, Source, Study
+from jaxlab.memorize.sources import Source
+from jaxlab.memorize.study import Found, Settings, Study
 
 __all__ = ["COPY_RATIO", "gap_of", "summary", "tell"]
 

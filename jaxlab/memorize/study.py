@@ -1,18 +1,16 @@
 """From files to findings: everything that ``jaxlab memorize`` computes."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import chdtr
 
 from jaxlab.diffusion.memorization_copies import distance_ratios
-from jaxlab.diffusion.memorization_shells import shell_probability
+from jaxlab.diffusion.memorization_shells import shell_radii
 from jaxlab.memorize.analysis import (
     Copies,
     Curves,
@@ -26,21 +24,21 @@ from jaxlab.memorize.analysis import (
     neighbours_of,
     split_rows,
 )
-from jaxlab.memorize.rows import AS_STORED, Rows, Scale, ScaleName, open_rows, own_scale, same_scale
+from jaxlab.memorize.rows import Rows, Scale, ScaleName
+from jaxlab.memorize.sources import Source, check_apart, check_distinct, read_sources, shared
 from jaxlab.memorize.survey import (
-    Survey,
     Track,
     block_size,
-    first_equals,
-    shared_rows,
-    survey,
     untracked,
 )
 
-__all__ = ["Found", "Settings", "Source", "Study", "open_files", "study"]
+__all__ = ["Found", "Settings", "Study", "study"]
 
 NEAR = 1e-3
 """Below this share of the median distance two different rows are called near-copies."""
+
+FEW = 10
+"""Fewer held-out rows than this are warned of."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,30 +54,6 @@ class Settings:
     sigma_min: float | None = None
     sigma_max: float | None = None
     block_rows: int | None = None
-
-
-class Source(NamedTuple):
-    """A file and what one pass over it told.
-
-    Attributes:
-        rows: The file.
-        survey: In the units after scaling, but for the hashes.
-        first: For every row the first row that is the same.
-    """
-
-    rows: Rows
-    survey: Survey
-    first: Int[np.ndarray, " rows"]
-
-    @property
-    def kept(self) -> Int[np.ndarray, " kept"]:
-        """The rows without those that repeat an earlier one."""
-        return np.flatnonzero(self.first == np.arange(len(self.first)))
-
-    @property
-    def repeats(self) -> Int[np.ndarray, " repeats"]:
-        """The rows that repeat an earlier one."""
-        return np.flatnonzero(self.first != np.arange(len(self.first)))
 
 
 class Found(NamedTuple):
@@ -130,55 +104,6 @@ class Study(NamedTuple):
     warnings: list[str]
 
 
-@contextlib.contextmanager
-def open_files(
-    data: Path,
-    holdout: Path | None,
-    samples: Path | None,
-    keys: tuple[str, str, str],
-) -> Iterator[tuple[Rows, Rows | None, Rows | None]]:
-    """Open the files, ``None`` for those that are not given, and compare the shapes of their rows.
-
-    Args:
-        data: The training set.
-        holdout: Held-out rows.
-        samples: Samples of a model.
-        keys: The arrays of the three files, empty for the only one.
-
-    Raises:
-        ValueError: A file is unusable, or its rows are unlike those of ``data``.
-    """
-    if holdout is None and keys[1]:
-        raise ValueError(f"holdout-key must come with a holdout, got {keys[1]!r} alone")
-    if samples is None and keys[2]:
-        raise ValueError(f"samples-key must come with samples, got {keys[2]!r} alone")
-    with contextlib.ExitStack() as stack:
-
-        def opened(name: str, path: Path, key: str, flag: str) -> Rows:
-            return stack.enter_context(open_rows(name, path, key, flag))
-
-        rows = opened("DATA", data, keys[0], "key")
-        others = []
-        for name, path, key in zip(
-            ("holdout", "samples"), (holdout, samples), keys[1:], strict=True
-        ):
-            other = None if path is None else opened(name, path, key, f"{name}-key")
-            if other is not None:
-                _check_rows_fit(rows, other)
-            others.append(other)
-        yield rows, others[0], others[1]
-
-
-def _check_rows_fit(data: Rows, rows: Rows) -> None:
-    """Equal shapes, or one of them flat; (3, 32, 32) and (32, 32, 3) are not the same images."""
-    flat = 1 in (len(data.row_shape), len(rows.row_shape))
-    if rows.width != data.width or not (flat or rows.row_shape == data.row_shape):
-        raise ValueError(
-            f"{rows.name} must have rows of shape {data.row_shape} like DATA, got {rows.row_shape}"
-            f" (files of shapes {rows.shape} and {data.shape})"
-        )
-
-
 def study(
     data: Rows,
     holdout: Rows | None,
@@ -194,9 +119,9 @@ def study(
     block_rows = settings.block_rows or block_size(data.width)
     width = _width(data.width, settings.width)
     files = [rows for rows in (data, holdout, samples) if rows is not None]
-    sources = _surveyed(files, settings.scale, block_rows, track)
+    sources = read_sources(files, settings.scale, block_rows, track)
     whole = sources[data.name]
-    _check_distinct(whole, holdout is None)
+    check_distinct(whole, holdout is None)
     keys = jax.random.split(jax.random.key(settings.seed), 2)
     if holdout is None:
         num_held = min(settings.queries, max(1, len(whole.kept) // 5))
@@ -205,7 +130,7 @@ def study(
     else:
         held_source = sources[holdout.name]
         train, held = whole.kept, held_source.kept
-        _check_apart(whole, held_source, block_rows)
+        check_apart(whole, held_source, block_rows)
 
     rows = whole.rows
     queries = draw_queries(
@@ -236,12 +161,10 @@ def study(
     found = None
     if samples is not None:
         source = sources[samples.name]
-        same = shared_rows(
-            rows, whole.survey.hashes, source.rows, source.survey.hashes, block_rows=block_rows
-        )
+        same = shared(whole, source, block_rows)
         copies = find_copies(source.rows, rows, whole.kept, block_rows=block_rows, track=track)
         found = Found(source, np.arange(len(source.rows)), copies, same)
-    own_mass = float(shell_probability(jnp.zeros(()), data.width, width))
+    own_mass = _own_mass(data.width, width)
     return Study(
         whole,
         rows.scale,
@@ -254,7 +177,7 @@ def study(
         curves,
         zones,
         whole.survey.square**0.5,
-        _warnings(list(sources.values()), distances, own_mass, curves, zones[0]),
+        _warnings(list(sources.values()), distances, own_mass, len(held), curves, zones[0]),
     )
 
 
@@ -268,61 +191,9 @@ def _width(dim: int, width: float | None) -> float:
     return width
 
 
-def _surveyed(
-    files: list[Rows], scale: ScaleName, block_rows: int, track: Track
-) -> dict[str, Source]:
-    """One pass over every file; a scale that all files share is that of the first one."""
-    sources = {}
-    common = None
-    for rows in files:
-        rows = dataclasses.replace(rows, scale=own_scale(rows, scale))
-        seen = survey(rows, block_rows=block_rows, track=track)
-        first = first_equals(rows, seen.hashes, block_rows=block_rows)
-        if scale == "unit":
-            if common is None and seen.low < seen.high:
-                common = same_scale(seen.low, seen.high)
-            # Equal numbers throughout cannot be scaled; the check of DATA says so.
-            rows, seen = _rescaled(rows, seen, common or AS_STORED)
-        sources[rows.name] = Source(rows, seen, first)
-    return sources
-
-
-def _rescaled(rows: Rows, seen: Survey, scale: Scale) -> tuple[Rows, Survey]:
-    factor, shift = scale
-    mean = seen.mean
-    return dataclasses.replace(rows, scale=scale), seen._replace(
-        low=seen.low * factor + shift,
-        high=seen.high * factor + shift,
-        mean=mean * factor + shift,
-        square=factor**2 * seen.square + 2 * factor * shift * mean + shift**2,
-        radius=factor * seen.radius,
-    )
-
-
-def _check_distinct(whole: Source, to_split: bool) -> None:
-    rows, kept = whole.rows, whole.kept
-    least = 3 if to_split else 2
-    if len(kept) == 1:
-        got = f"{len(rows)} rows that are all the same" if len(rows) > 1 else "a single row"
-        raise ValueError(f"DATA must have rows that differ, got {got}")
-    if len(kept) < least:
-        why = ", one of them to hold out" if to_split else ""
-        raise ValueError(
-            f"DATA must have at least {least} different rows{why}, got {len(kept)} among its "
-            f"{len(rows)}"
-        )
-
-
-def _check_apart(whole: Source, held: Source, block_rows: int) -> None:
-    pairs = shared_rows(
-        whole.rows, whole.survey.hashes, held.rows, held.survey.hashes, block_rows=block_rows
-    )
-    if len(pairs):
-        shown = ", ".join(f"{i} = {j}" for i, j in pairs[:5]) + (", ..." if len(pairs) > 5 else "")
-        raise ValueError(
-            f"holdout must have no row of DATA, which would cover its own noise, got {len(pairs)} "
-            f"of {len(held.rows)} rows that are in both (index in holdout = index in DATA): {shown}"
-        )
+def _own_mass(dim: int, width: float) -> float:
+    inner, outer = (chdtr(dim, float(radius) ** 2) for radius in shell_radii(dim, width))
+    return float(outer - inner)
 
 
 def _levels(
@@ -349,7 +220,12 @@ def _joined(first: Curves, second: Curves) -> Curves:
 
 
 def _warnings(
-    sources: list[Source], distances: np.ndarray, own_mass: float, curves: Curves, zone: Zone
+    sources: list[Source],
+    distances: np.ndarray,
+    own_mass: float,
+    held_count: int,
+    curves: Curves,
+    zone: Zone,
 ) -> list[str]:
     told = []
     data = sources[0].survey
@@ -372,6 +248,8 @@ def _warnings(
             f"a shell this thin holds {own_mass:.1%} of its own noise, so that coverage hardly "
             f"reaches {zone.threshold:g}: take a larger width"
         )
+    if held_count < FEW:
+        told.append(f"the coverage rests on few held-out rows, {held_count}")
     if zone.low == curves.sigmas[0] or zone.high == curves.sigmas[-1]:
         told.append("the zone reaches an end of the levels: see --sigma-min and --sigma-max")
     return told

@@ -17,25 +17,25 @@ def folder(tmp_path_factory):
     """Files good and bad."""
     place = tmp_path_factory.mktemp("files")
     generator = np.random.default_rng(1)
-    rows = generator.normal(size=(60, 4, 4))
-    flat, unfinished = rows.reshape(60, 16), rows.copy()
+    rows = generator.normal(size=(60, 8, 8))
+    flat, unfinished = rows.reshape(60, 64), rows.copy()
     unfinished[7, 0, 0], unfinished[9, 1] = np.nan, np.inf
-    repeated = rows.copy()
-    repeated[50], repeated[51], repeated[52] = rows[2], rows[2], 0.5
+    repeated = np.concatenate([rows, rows[[2, 2]]])
+    repeated[52] = 0.5
     arrays = {
         "rows": rows,
         "flat": flat,
         "unfinished": unfinished,
         "repeated": repeated,
-        "samples": np.concatenate([rows[:6], generator.normal(size=(6, 4, 4))]),
-        "held": np.concatenate([generator.normal(size=(3, 4, 4)), rows[[8, 5]]]),
+        "samples": np.concatenate([rows[:6], generator.normal(size=(6, 8, 8))]),
+        "held": np.concatenate([generator.normal(size=(3, 8, 8)), rows[[8, 5]]]),
         "equal": np.ones((5, 16)),
         "pair": flat[[0, 1, 1]],
         "single": flat[:1],
         "line": flat[:, 0],
         "nothing": flat[:0],
         "short": flat[:, :12],
-        "channels": rows.reshape(60, 2, 8),
+        "channels": rows.reshape(60, 2, 32),
         "complex": rows * 1j,
         "words": np.array([["a", "b"]]),
     }
@@ -62,16 +62,16 @@ def test_everything_is_written_and_told(folder, tmp_path, capsys, monkeypatch):
     told = json.loads((out / "summary.json").read_text())
     assert told == json.loads((tmp_path / "told.json").read_text())
     assert told["data"]["repeated_rows"] == 2
-    assert told["data"]["first_repeated"] == [[50, 2], [51, 2]]
+    assert told["data"]["first_repeated"] == [[60, 2], [61, 2]]
     assert told["data"]["first_constant"] == [52]
-    assert told["training_rows"] + told["held_out"]["rows"] == 58
+    assert told["training_rows"] + told["held_out"]["rows"] == 60
     assert told["samples"]["equal_to_a_training_row"] == 6
     low, high = told["gap"]
     for line in (
-        "2 repeat an earlier row and are left out (the first: 50 = 2); 1 constant (the first: 52)",
+        "2 repeat an earlier row and are left out (the first: 60 = 2); 1 constant (the first: 52)",
         "auto: as stored; numbers from",
-        "11 rows at random (seed 0); 47 remain for training",
-        "width c = 3 of at most 4",
+        "12 rows at random (seed 0); 48 remain for training",
+        "width c = 3 of at most 16",
         "W and C are both at least 0.8, ends to",
         f"gap_hyper({told['data_scale']:.4g}, gap=({low:.4g}, {high:.4g}))",
         "6 of 12 are training rows, number for number",
@@ -85,7 +85,7 @@ def test_json_on_standard_output_is_alone_there(folder, tmp_path, capsys):
     words = ["memorize", str(folder / "several.npz"), "--key", "second", "--no-figure", *SMALL]
     assert cli.main([*words, "--out", str(tmp_path), "--json", "-"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["data"]["shape"] == [60, 16]
+    assert json.loads(captured.out)["data"]["shape"] == [60, 64]
     assert "danger zone" in captured.err
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
@@ -108,7 +108,7 @@ def test_json_on_standard_output_is_alone_there(folder, tmp_path, capsys):
         (["complex.npy"], "DATA must hold integers or floats, got dtype complex128"),
         (["words.npy"], "DATA must hold integers or floats, got dtype <U1"),
         (["line.npy"], "DATA must have shape (rows, ...) with at least two axes"),
-        (["nothing.npy"], "and no empty one, got (0, 16)"),
+        (["nothing.npy"], "and no empty one, got (0, 64)"),
         (
             ["unfinished.npy"],
             "DATA must be finite, also in float32, got 2 of 60 rows with NaN or infinity, the first"
@@ -128,17 +128,17 @@ def test_json_on_standard_output_is_alone_there(folder, tmp_path, capsys):
         ),
         (
             ["rows.npy", "--samples", "short.npy"],
-            "samples must have rows of shape (4, 4) like DATA, got (12,)",
+            "samples must have rows of shape (8, 8) like DATA, got (12,)",
         ),
         (
             ["rows.npy", "--holdout", "channels.npy"],
-            "holdout must have rows of shape (4, 4) like DATA, got (2, 8)",
+            "holdout must have rows of shape (8, 8) like DATA, got (2, 32)",
         ),
         (
-            ["rows.npy", "--width", "4.5"],
-            "width must be in (0, 4], a quarter of a row's 16 numbers",
+            ["rows.npy", "--width", "17"],
+            "width must be in (0, 16], a quarter of a row's 64 numbers",
         ),
-        (["rows.npy", "--width", "nan"], "width must be in (0, 4]"),
+        (["rows.npy", "--width", "nan"], "width must be in (0, 16]"),
         (["rows.npy", "--threshold", "1"], "threshold must be in (0.1, 1), got 1.0"),
         (["rows.npy", "--sigmas", "5"], "sigmas must be at least 6, got 5"),
         (["rows.npy", "--queries", "1"], "queries must be at least 2, got 1"),

@@ -13,9 +13,10 @@ from jaxlab.core.files import json_text
 from jaxlab.memorize import analysis
 from jaxlab.memorize.report import gap_of, summary
 from jaxlab.memorize.rows import open_rows
-from jaxlab.memorize.study import Settings, open_files, study
+from jaxlab.memorize.sources import open_files
+from jaxlab.memorize.study import Settings, study
 
-WIDTH, C = 16, 3.0
+WIDTH, C = 64, 3.0
 # Blocks of 16 rows everywhere, so that one compiled program serves nearly all tests.
 SETTINGS = Settings(width=C, queries=24, sigmas=6, block_rows=16)
 
@@ -39,12 +40,14 @@ def studied(data, settings=SETTINGS, holdout=None, samples=None, keys=("", "", "
 def test_concentration_of_two_rows_and_coverage_of_one(tmp_path):
     # The second row is so far that its shell covers nothing and its weight is 0.
     near, far = np.zeros((1, WIDTH)), np.full((1, WIDTH), 100.0)
-    held = np.full((1, WIDTH), 0.75)  # at distance 3 from the first row
-    settings = dataclasses.replace(SETTINGS, queries=4000, sigma_min=0.5, sigma_max=100.0)
+    held = np.full((1, WIDTH), 0.375)  # at distance 3 from the first row
+    settings = dataclasses.replace(SETTINGS, queries=4000, sigma_min=0.5, sigma_max=400.0)
     paths = [saved(tmp_path, str(i), part) for i, part in enumerate((np.vstack([near, far]), held))]
     found = studied(paths[0], settings, holdout=paths[1])
     inner, outer = WIDTH - 2 * (C * WIDTH) ** 0.5, WIDTH + 2 * (C * WIDTH) ** 0.5 + 2 * C
     sigmas = found.curves.sigmas
+    own = stats.chi2(WIDTH)
+    assert found.own_mass == pytest.approx(own.cdf(outer) - own.cdf(inner), rel=1e-12)
     seen = sigmas < 5  # beyond, the second row's shell counts as well
     law = stats.ncx2(WIDTH, 9.0 / sigmas[seen] ** 2)
     # Five standard errors of a share, and of a number in [1/2, 1], of 4000 draws.
@@ -58,7 +61,7 @@ def test_concentration_of_two_rows_and_coverage_of_one(tmp_path):
 
 
 def test_curves_are_those_of_all_distances_at_once(tmp_path, table):
-    sigmas = np.geomspace(0.3, 3.0, 6)
+    sigmas = np.geomspace(0.5, 6.0, 6)
     train, held = np.delete(np.arange(60), np.s_[::5]), np.arange(0, 60, 5)
     with open_rows("DATA", saved(tmp_path, "x", table)) as rows:
         queries = analysis.draw_queries(jax.random.key(0), rows, train, rows, held, num_queries=24)
@@ -90,7 +93,7 @@ def test_the_file_does_not_matter_and_neither_do_blocks(tmp_path, table):
     others = [
         studied(saved(tmp_path, "double", table.astype(float))),
         studied(saved(tmp_path, "columns", np.asfortranarray(table))),
-        studied(saved(tmp_path, "images", table.reshape(60, 4, 4))),
+        studied(saved(tmp_path, "images", table.reshape(60, 8, 8))),
         studied(tmp_path / "x.npz", keys=("b", "", "")),
         studied(tmp_path / "single.npy", blocks),
     ]
@@ -103,7 +106,7 @@ def test_the_file_does_not_matter_and_neither_do_blocks(tmp_path, table):
 
 
 def test_zones_are_read_off_the_finer_grid(tmp_path, table):
-    found = studied(saved(tmp_path, "x", table))
+    found = studied(saved(tmp_path, "x", table), dataclasses.replace(SETTINGS, threshold=0.7))
     assert len(found.curves.sigmas) == 12
     assert (np.diff(found.curves.sigmas) > 0).all()
     for zone in found.zones:
@@ -114,8 +117,10 @@ def test_zones_are_read_off_the_finer_grid(tmp_path, table):
         assert zone.next_below == sigmas[sigmas < zone.low].max()
         assert zone.next_above == sigmas[sigmas > zone.high].min()
     chosen, wider, narrower = found.zones
-    assert (chosen.threshold, wider.threshold, narrower.threshold) == (0.8, 0.7, 0.9)
-    assert wider.low <= chosen.low <= narrower.low <= narrower.high < chosen.high < wider.high
+    assert (chosen.threshold, wider.threshold, narrower.threshold) == (0.7, 0.6, 0.8)
+    assert wider.low <= chosen.low <= narrower.low <= narrower.high <= chosen.high <= wider.high
+    assert wider.low < narrower.low
+    assert narrower.high < wider.high
     assert gap_of(found) == (wider.low, wider.high)
     assert found.data_scale == pytest.approx(np.sqrt((table.astype(float) ** 2).mean()))
 
@@ -180,7 +185,7 @@ def test_copies_are_found_and_repeated_rows_do_not_hide_them(tmp_path, table):
 
 
 def test_bytes_are_scaled_and_floats_are_not(tmp_path):
-    images = np.random.default_rng(3).integers(0, 256, size=(60, 4, 4), dtype=np.uint8)
+    images = np.random.default_rng(3).integers(0, 256, size=(60, 8, 8), dtype=np.uint8)
     floats = (images / 127.5 - 1).astype(np.float32)
     samples = saved(tmp_path, "s", floats[:5])  # as a model hands them out
     found = studied(saved(tmp_path, "bytes", images), samples=samples)
@@ -215,6 +220,18 @@ def test_unit_scale_is_that_of_the_data_for_all_files(tmp_path, table):
     assert found.held_out.source.survey.high == pytest.approx(shifted.max())
 
 
+@pytest.mark.parametrize("scale", ["auto", "unit"])
+def test_equal_rows_are_found_whatever_the_precision_and_the_scale(tmp_path, scale):
+    rows = np.random.default_rng(4).normal(size=(60, WIDTH))
+    settings = dataclasses.replace(SETTINGS, scale=scale)
+    single = saved(tmp_path, "single", rows[::2].astype(np.float32))
+    found = studied(saved(tmp_path, "double", rows), settings, samples=single)
+    assert found.samples is not None
+    assert found.samples.same.tolist() == [[i, 2 * i] for i in range(30)]
+    with pytest.raises(ValueError, match="got 30 of 30 rows that are in both"):
+        studied(tmp_path / "double.npy", settings, holdout=single)
+
+
 def test_the_seed_decides(tmp_path, table):
     path = saved(tmp_path, "x", table)
     first, again = (json_text(summary(studied(path), SETTINGS)) for _ in range(2))
@@ -224,12 +241,15 @@ def test_the_seed_decides(tmp_path, table):
 
 
 def test_warnings(tmp_path, table):
-    doubled = np.concatenate([table, table[:20] + np.float32(1e-5)])
+    doubled = np.concatenate([table[:40], table[:20] + np.float32(1e-5)])
     (told,) = studied(saved(tmp_path, "near", doubled)).warnings
     assert "near-copies" in told
+    held = saved(tmp_path, "held", table[:1] + 1)
+    few = studied(saved(tmp_path, "less", table[:48]), holdout=held).warnings
+    assert "the coverage rests on few held-out rows, 1" in few
     thin = dataclasses.replace(SETTINGS, width=0.1)
     (told,) = studied(saved(tmp_path, "x", table), thin).warnings
     assert "take a larger width" in told
-    narrow = dataclasses.replace(SETTINGS, sigma_min=0.9, sigma_max=0.95)
+    narrow = dataclasses.replace(SETTINGS, sigma_min=1.9, sigma_max=2.0)
     (told,) = studied(tmp_path / "x.npy", narrow).warnings
     assert "see --sigma-min and --sigma-max" in told
