@@ -83,7 +83,8 @@ def local_map(
         [0.5, 0.0]
     """
     spread, total = _spread_and_total(mean, covariance, _linear(operator), noise)
-    return mean + spread @ _solve(total, measurement - operator(mean))
+    error = measurement - operator(mean)
+    return mean + spread @ _solve(total, error, shared=not callable(covariance))
 
 
 def _linear(operator: Operator) -> LinearOperator:
@@ -105,9 +106,11 @@ def _spread_and_total(
     return spread, rows @ spread + jnp.square(noise) * identity
 
 
-def _solve(total: Array, error: Array) -> Array:
+def _solve(total: Array, error: Array, *, shared: bool) -> Array:
     if len(total) > _MOST_UNKNOWNS:
         return jnp.linalg.solve(total, error)
+    if shared:  # by all signals of one operator and level: under vmap one inverse serves the batch
+        return eliminate(total, jnp.eye(len(total), dtype=total.dtype)).solution @ error
     return eliminate(total, error).solution
 
 
@@ -337,7 +340,7 @@ def pseudo_inverse_step(variance: Callable[[Any], Any]) -> LocalSolver:
         del key
         operator = _linear(local.problem.operator)
         _, total = _spread_and_total(local.mean, variance(local.sigma), operator, local.noise)
-        weights = _solve(total, local.error(local.mean))
+        weights = _solve(total, local.error(local.mean), shared=True)
         return local.mean + multiply(covariance, operator.adjoint(weights))
 
     return solve
