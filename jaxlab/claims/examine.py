@@ -23,6 +23,7 @@ __all__ = [
     "ClaimError",
     "calls_lapack",
     "check_memory",
+    "equations",
     "examine",
     "memory_of",
     "user_errors_named",
@@ -82,7 +83,7 @@ def memory_of(closed: Any) -> int:
         >>> memory_of(jax.make_jaxpr(lambda x: (x[:, None] * x).sum())(jnp.ones(10)))
         400
     """
-    return max((_bytes(equation.outvars) for equation in _equations(closed.jaxpr)), default=0)
+    return max((_bytes(equation.outvars) for equation in equations(closed.jaxpr)), default=0)
 
 
 def calls_lapack(closed: Any) -> bool:
@@ -92,7 +93,7 @@ def calls_lapack(closed: Any) -> bool:
         >>> calls_lapack(jax.make_jaxpr(jnp.linalg.eigvalsh)(jnp.eye(2)))
         True
     """
-    return any(equation.primitive.name in _LAPACK for equation in _equations(closed.jaxpr))
+    return any(equation.primitive.name in _LAPACK for equation in equations(closed.jaxpr))
 
 
 def check_memory(needed: int, sizes: Mapping[str, Any]) -> None:
@@ -198,7 +199,7 @@ def _check_program(name: str, closed: Any, said: Any, shape: Any) -> None:
 
 def _check_precision(name: str, closed: Any) -> None:
     """A cast to float32 and back leaves no trace in the margin's type, only in its value."""
-    for equation in _equations(closed.jaxpr):
+    for equation in equations(closed.jaxpr):
         if equation.primitive.name != "convert_element_type":
             continue
         before, after = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
@@ -231,16 +232,23 @@ def _equal_arrays(a: Any, b: Any) -> bool:
     return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=False)
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, those inside of loops and calls too.
+
+    Example:
+        >>> program = jax.make_jaxpr(jax.jit(lambda x: x + 1))(1.0)
+        >>> [equation.primitive.name for equation in equations(program.jaxpr)]
+        ['jit', 'add']
+    """
     for equation in jaxpr.eqns:
         yield equation
         for value in jax.tree.leaves(
             list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns") or _is_closed(v)
         ):
             if _is_closed(value):
-                yield from _equations(value.jaxpr)
+                yield from equations(value.jaxpr)
             elif hasattr(value, "eqns"):
-                yield from _equations(value)
+                yield from equations(value)
 
 
 def _is_closed(value: Any) -> bool:

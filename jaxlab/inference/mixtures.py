@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxlab.core.types import Scalar
+from jaxlab.stats.whitening import whiten
 
 __all__ = [
     "STUDENT_DF",
@@ -17,6 +18,7 @@ __all__ = [
     "local_scale",
     "log_mix",
     "reference_bandwidth",
+    "student_log_norm",
 ]
 
 Kernel: TypeAlias = Literal["student_t", "gaussian"]
@@ -59,15 +61,7 @@ def kernel_mixture_log_prob(
         -0.9189
     """
     dim, middle = points.shape[1], centres.mean(axis=0)
-    # The inverse of one small factor: on CPUs a batch of factors, each with many right-hand sides,
-    # is slow to solve, and two such solves at once have been seen to wait for each other for ever.
-    unit = jnp.eye(dim, dtype=scale_tril.dtype)
-    inverse = jax.scipy.linalg.solve_triangular(scale_tril, unit, lower=True)
-
-    def whiten(x: Array) -> Array:
-        return (x - middle[None]) @ inverse.T
-
-    white = whiten(centres)
+    white = whiten(centres - middle[None], scale_tril)
     sizes = jnp.sum(white**2, axis=1)
     log_norm = _log_norm(dim, kernel) - jnp.sum(jnp.log(jnp.diagonal(scale_tril)))
 
@@ -79,7 +73,9 @@ def kernel_mixture_log_prob(
         return _log_sum_of_powers(1 + distances / STUDENT_DF, STUDENT_DF + dim)
 
     num = points.shape[0]
-    padded = jnp.pad(whiten(points), ((0, -num % min(_ROWS, num)), (0, 0)))
+    padded = jnp.pad(
+        whiten(points - middle[None], scale_tril), ((0, -num % min(_ROWS, num)), (0, 0))
+    )
     sums = jax.lax.map(chunk, padded.reshape(-1, min(_ROWS, num), dim)).reshape(-1)[:num]
     return sums + log_norm - math.log(centres.shape[0])
 
@@ -97,10 +93,17 @@ def _log_sum_of_powers(base: Array, power: int) -> Array:
 def _log_norm(dim: int, kernel: Kernel) -> float:
     if kernel == "gaussian":
         return -dim / 2 * math.log(2 * math.pi)
-    half = STUDENT_DF / 2
-    return (
-        math.lgamma(half + dim / 2) - math.lgamma(half) - dim / 2 * math.log(STUDENT_DF * math.pi)
-    )
+    return student_log_norm(STUDENT_DF, dim)
+
+
+def student_log_norm(df: int, dim: int) -> float:
+    """The log density of the standard Student law at its centre.
+
+    Example:
+        >>> round(student_log_norm(1, 1), 4)  # Cauchy: -log(pi)
+        -1.1447
+    """
+    return math.lgamma((df + dim) / 2) - math.lgamma(df / 2) - dim / 2 * math.log(df * math.pi)
 
 
 def kernel_draws(

@@ -9,11 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
+from numpyro.distributions.util import validate_sample
 
 from jaxlab.core.checks import check_count, check_finite, check_value
 from jaxlab.core.trees import is_inexact
 from jaxlab.core.types import Scalar
+from jaxlab.inference.mixtures import student_log_norm
+from jaxlab.stats.whitening import whiten
 
 __all__ = ["StudentLaw", "Target", "heavy_tailed", "log_ratio", "lowest", "make_target"]
 
@@ -148,7 +151,7 @@ class StudentLaw(dist.MultivariateStudentT):
     """A multivariate Student law whose degrees of freedom are a static integer.
 
     Draws are made of normals instead of gamma variates, whose rejection loop takes JAX seconds to
-    compile. Everything else is NumPyro's.
+    compile, and densities by ``stats.whitening``. Everything else is NumPyro's.
 
     Attributes:
         num_df: The degrees of freedom.
@@ -184,6 +187,14 @@ class StudentLaw(dist.MultivariateStudentT):
         direction = normals[..., self.num_df :] * jnp.sqrt(self.num_df / chi_square)
         location, factor = jnp.asarray(self.loc), jnp.asarray(self.scale_tril)
         return jnp.broadcast_to(location, direction.shape) + direction @ factor.T
+
+    @validate_sample
+    def log_prob(self, value: ArrayLike) -> Float[Array, "*points"]:
+        """The log density of points ``[*points, dim]``."""
+        df, dim, factor = self.num_df, self.event_shape[0], jnp.asarray(self.scale_tril)
+        white = whiten(jnp.asarray(value) - jnp.asarray(self.loc), factor)
+        log_norm = student_log_norm(df, dim) - jnp.sum(jnp.log(jnp.diagonal(factor)))
+        return log_norm - (df + dim) / 2 * jnp.log1p(jnp.sum(jnp.square(white), axis=-1) / df)
 
 
 def heavy_tailed(

@@ -274,32 +274,6 @@ def test_more_points_than_a_chunk():
     np.testing.assert_allclose(found, scipy.stats.norm.logpdf(points[:, 0]), rtol=1e-12)
 
 
-def test_seeds_by_vmap_solve_small_systems_only():
-    """Two batches of solves with many right-hand sides can wait for each other for ever on CPUs."""
-    method = delayed_ais(num_blocks=BLOCKS, block_size=SIZE)
-    keys = jax.random.split(KEY, 3)
-    states = jax.eval_shape(jax.vmap(lambda key: method.init(TARGET, HYPER, key)), keys)
-    program = jax.make_jaxpr(jax.vmap(lambda s, key: method.step(TARGET, HYPER, s, key)))
-    solves = [e for e in equations(program(states, keys)) if e.primitive.name == "triangular_solve"]
-    assert solves  # of the kernels' scale, one per seed
-    for solve in solves:
-        factor, right = (variable.aval.shape for variable in solve.invars)
-        assert len(factor) == 2 or right[-2:] == factor[-2:], (factor, right)
-
-
-def equations(closed):
-    """All equations of a program, those inside loops and calls too."""
-    for equation in closed.eqns:
-        yield equation
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=is_program):
-            if is_program(inner):
-                yield from equations(inner)
-
-
-def is_program(value):
-    return hasattr(value, "eqns")
-
-
 def test_draws_have_their_laws():
     factor = jnp.array([[2.0, 0.0], [1.0, 0.5]])
     size = 20_000
