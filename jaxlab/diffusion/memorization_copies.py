@@ -14,7 +14,17 @@ from jaxlab.core.checks import check_count, check_value
 from jaxlab.core.types import Scalar
 from jaxlab.diffusion.memorization_chunks import check_table, in_chunks, out_of_chunks
 
-__all__ = ["Nearest", "distance_ratios", "memorization_ratio", "merge_nearest", "nearest_rows"]
+__all__ = [
+    "COPY_RATIO",
+    "Nearest",
+    "distance_ratios",
+    "memorization_ratio",
+    "merge_nearest",
+    "nearest_rows",
+]
+
+COPY_RATIO = 1 / 3
+"""A sample is memorized if its nearest row is nearer than this share of the second nearest."""
 
 
 class Nearest(NamedTuple):
@@ -146,7 +156,7 @@ def memorization_ratio(
     samples: Float[Array, "samples dim"],
     data: Float[Array, "rows dim"],
     *,
-    ratio: Scalar = 1 / 3,
+    ratio: Scalar = COPY_RATIO,
     chunk_size: int = 1024,
 ) -> Float[Array, ""]:
     """The share of samples that are memorized: much nearer to one row than to any other.

@@ -21,6 +21,7 @@ from jaxlab.diffusion.memorization_copies import (
     nearest_rows,
 )
 from jaxlab.diffusion.memorization_neighbours import (
+    Neighbours,
     NoisyQueries,
     no_neighbours,
     noisy_queries,
@@ -224,9 +225,10 @@ def measure_curves(
         new = _observe(seen, both, levels, jnp.asarray(rows.take(block)), radii=radii)
         seen = jax.block_until_ready(new)
     border = len(queries.train.signals)
-    count = seen.num_rows
-    of_train = type(seen)(*(leaf[:, :border] for leaf in seen[:-1]), num_rows=count)
-    of_held = type(seen)(*(leaf[:, border:] for leaf in seen[:-1]), num_rows=count)
+    of_train, of_held = (
+        Neighbours(*(leaf[:, part] for leaf in seen[:-1]), num_rows=seen.num_rows)
+        for part in (slice(border), slice(border, None))
+    )
     weight = concentration_of(of_train, jnp.asarray(queries.own), num_noise=queries.train_noise)
     cover = coverage_of(of_held, num_noise=queries.held_noise)
     parts = (levels, weight.weight, weight.weight_error, cover.share, cover.error)

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from jaxlab.core.files import json_text, usable_directory, usable_file, write_text
 from jaxlab.core.usage import parse_args
 from jaxlab.memorize.report import summary, tell
-from jaxlab.memorize.rows import ScaleName
 from jaxlab.memorize.sources import open_files
 from jaxlab.memorize.study import Settings, study
 from jaxlab.memorize.survey import Track
@@ -24,8 +23,8 @@ from jaxlab.memorize.survey import Track
 __all__ = ["memorize_main"]
 
 
-@dataclasses.dataclass(frozen=True)
-class MemorizeArgs:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemorizeArgs(Settings):
     """At which noise levels would a diffusion model copy these rows, and which samples are copies?
 
     Files are npy or npz; rows are the first axis, images or vectors. They are read in blocks.
@@ -41,33 +40,14 @@ class MemorizeArgs:
     """The folder for summary.json and the figure; results/memorize/NAME if not given."""
     json: str = ""
     """Write the summary as JSON to this file as well; "-" means standard output."""
-    scale: ScaleName = "auto"
-    """auto: bytes (uint8) become [-1, 1], other numbers stay; none: all stay; unit: the least and
-    the largest number of DATA become -1 and 1, and the same for all files."""
     image: tuple[int, ...] = ()
     """Draw flat rows as images of this height, width and perhaps colours."""
-    seed: int = 0
-    """Of all random choices."""
-    queries: int = 500
-    """How many noisy training rows, and how many noisy held-out rows, are looked at."""
-    sigmas: int = 24
-    """How many noise levels; as many again go where the zone begins and ends."""
-    sigma_min: float | None = None
-    """The least level; from the distances between rows if not given."""
-    sigma_max: float | None = None
-    """The largest level; the rows' root mean square distance from their mean if not given."""
-    width: float | None = None
-    """The width c of the shells, at most a quarter of a row's length; 5 or that if not given."""
-    threshold: float = 0.8
-    """What both curves must reach in the danger zone."""
     key: str = ""
     """The array of DATA if it is an npz file of several."""
     holdout_key: str = ""
     """The same for the holdout."""
     samples_key: str = ""
     """The same for the samples."""
-    block_rows: int | None = None
-    """How many rows are in memory at a time; so many as fill 16 MiB if not given."""
     figure: bool = True
     """Draw figure.png and figure.svg, which takes matplotlib."""
 

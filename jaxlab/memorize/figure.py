@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxlab.diffusion.memorization_copies import COPY_RATIO
 from jaxlab.experiment.figures import PALETTE, draw_figure, method_style
-from jaxlab.memorize.report import COPY_RATIO, gap_of
+from jaxlab.memorize.report import gap_of
 from jaxlab.memorize.rows import Rows
 from jaxlab.memorize.study import Found, Study
 
@@ -94,7 +95,7 @@ def _draw_ratios(axes: Any, found: Study) -> None:
     if found.samples is not None:
         shown.append(("samples", found.samples, "blue"))
     for label, part, colour in shown:
-        ratios = np.nan_to_num(part.copies.ratio)
+        ratios = part.copies.ratio
         axes.hist(
             ratios, bins=bins, weights=np.full(len(ratios), 1 / len(ratios)), alpha=0.6,
             color=PALETTE[colour],
@@ -119,7 +120,7 @@ def _draw_pairs(axes: Any, found: Study, shape: tuple[int, ...]) -> None:
     """Rows with the least ratios above their nearest training rows."""
     part: Found = found.samples or found.held_out
     what, name = ("Samples", "sample") if found.samples else ("Held-out rows", "held out")
-    ratios = np.nan_to_num(part.copies.ratio)
+    ratios = part.copies.ratio
     order = np.argsort(ratios, kind="stable")[:_PAIRS]
     data = found.data
     upper = _images(part.source.rows.take(part.chosen[order]), data, shape)

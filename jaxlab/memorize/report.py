@@ -6,14 +6,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from jaxlab.diffusion.memorization_copies import COPY_RATIO
 from jaxlab.memorize.rows import Rows
 from jaxlab.memorize.sources import Source
 from jaxlab.memorize.study import Found, Settings, Study
 
-__all__ = ["COPY_RATIO", "gap_of", "summary", "tell"]
-
-COPY_RATIO = 1 / 3
-"""A sample counts as a copy if its nearest row is nearer than this share of the second nearest."""
+__all__ = ["gap_of", "summary", "tell"]
 
 _QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 1.0)
 _LISTED = 20
@@ -86,7 +84,7 @@ def _source(source: Source) -> dict[str, Any]:
 
 def _copies(found: Found) -> dict[str, Any]:
     copies = found.copies
-    ratios = _finite(copies.ratio)
+    ratios = copies.ratio
     # The copies in the order in which they come nearest.
     order = np.argsort(ratios, kind="stable")[:_LISTED]
     return {
@@ -103,11 +101,6 @@ def _copies(found: Found) -> dict[str, Any]:
             for i in order
         ],
     }
-
-
-def _finite(ratios: np.ndarray) -> np.ndarray:
-    """Zero stays zero where the second nearest is infinitely far."""
-    return np.nan_to_num(ratios)
 
 
 def _number(value: float) -> float | None:

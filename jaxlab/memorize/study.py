@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import chdtr
 
 from jaxlab.diffusion.memorization_copies import distance_ratios
-from jaxlab.diffusion.memorization_shells import shell_radii
+from jaxlab.diffusion.memorization_shells import shell_probability
 from jaxlab.memorize.analysis import (
     Copies,
     Curves,
@@ -43,17 +42,27 @@ FEW = 10
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The numbers that decide what is computed; ``jaxlab memorize --help`` describes them."""
+    """The numbers that decide what is computed."""
 
     seed: int = 0
+    """Of all random choices."""
     scale: ScaleName = "auto"
+    """auto: bytes (uint8) become [-1, 1], other numbers stay; none: all stay; unit: the least and
+    the largest number of DATA become -1 and 1, and the same for all files."""
     width: float | None = None
+    """The width c of the shells, at most a quarter of a row's length; 5 or that if not given."""
     threshold: float = 0.8
+    """What both curves must reach in the danger zone."""
     queries: int = 500
+    """How many noisy training rows, and how many noisy held-out rows, are looked at."""
     sigmas: int = 24
+    """How many noise levels; as many again go where the zone begins and ends."""
     sigma_min: float | None = None
+    """The least level; from the distances between rows if not given."""
     sigma_max: float | None = None
+    """The largest level; the rows' root mean square distance from their mean if not given."""
     block_rows: int | None = None
+    """How many rows are in memory at a time; so many as fill 16 MiB if not given."""
 
 
 class Found(NamedTuple):
@@ -164,7 +173,7 @@ def study(
         same = shared(whole, source, block_rows)
         copies = find_copies(source.rows, rows, whole.kept, block_rows=block_rows, track=track)
         found = Found(source, np.arange(len(source.rows)), copies, same)
-    own_mass = _own_mass(data.width, width)
+    own_mass = float(shell_probability(jnp.zeros(()), data.width, width))
     return Study(
         whole,
         rows.scale,
@@ -189,11 +198,6 @@ def _width(dim: int, width: float | None) -> float:
             f"width must be in (0, {dim / 4:g}], a quarter of a row's {dim} numbers, got {width:g}"
         )
     return width
-
-
-def _own_mass(dim: int, width: float) -> float:
-    inner, outer = (chdtr(dim, float(radius) ** 2) for radius in shell_radii(dim, width))
-    return float(outer - inner)
 
 
 def _levels(
