@@ -31,6 +31,7 @@ from jaxlab.core.checks import check_count, check_value
 from jaxlab.core.types import Scalar
 from jaxlab.diffusion.operators import LinearOperator, Operator, operator_norm
 from jaxlab.diffusion.restoration import Covariance, Local, multiply
+from jaxlab.diffusion.schedule import safe_sqrt
 from jaxlab.stats.elimination import eliminate
 
 __all__ = [
@@ -192,10 +193,8 @@ def gradient_descent(*, num_steps: int = 50, step_size: Scalar = 1.0) -> LocalSo
 
     def solve(local: Local, covariance: Covariance, key: Array) -> Array:
         del key
-        root, norm = (
-            _root(covariance),
-            operator_norm(_linear(local.problem.operator), local.x.dtype),
-        )
+        root = _root(covariance)
+        norm = operator_norm(_linear(local.problem.operator), local.x.dtype)
         curvature = 1 + jnp.max(jnp.square(root)) * jnp.square(norm / local.noise)
         gradient = jax.grad(lambda z: _objective(local, root, z))
 
@@ -320,8 +319,7 @@ def likelihood_step(*, normalized: bool = False) -> LocalSolver:
         if not normalized:
             return local.mean + push / jnp.square(local.noise)
         size = jnp.sqrt(jnp.sum(jnp.square(error)) + jnp.finfo(error.dtype).tiny)
-        kept = 1 - jnp.square(local.rho)
-        kept = jnp.where(kept > 0, jnp.sqrt(jnp.where(kept > 0, kept, 1.0)), 0.0)
+        kept = safe_sqrt(1 - jnp.square(local.rho))
         # By how much the next noisy signal follows the estimate.
         follows = 1 - kept * local.next_sigma / local.sigma
         return local.mean + push / (jnp.square(local.sigma) * size * follows)
@@ -357,5 +355,4 @@ def _root(covariance: Covariance) -> Array:
             "covariance must be a variance or variances for this solver (flat, gaussian, "
             "tweedie_variances), got a matrix or its products"
         )
-    positive = covariance > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, covariance, 1.0)), 0.0)
+    return safe_sqrt(covariance)

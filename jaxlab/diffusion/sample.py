@@ -27,7 +27,7 @@ from jaxlab.core.checks import check_count, check_finite, check_key, check_value
 from jaxlab.core.iterate import run
 from jaxlab.core.types import Method, Run, Scalar
 from jaxlab.diffusion.denoise import Denoiser
-from jaxlab.diffusion.schedule import check_level, check_sigmas
+from jaxlab.diffusion.schedule import check_level, check_sigmas, safe_sqrt
 
 __all__ = [
     "SampleHyper",
@@ -271,9 +271,7 @@ def _check_denoisers(problem: Sampling, hyper: SampleHyper) -> None:
 
 def _churned(hyper: SampleHyper, state: SampleState, key: Array) -> tuple[Array, Array]:
     sigma, churn = hyper.sigmas[state.step], hyper.churn[state.step]
-    # sqrt((1 + g)^2 - 1), whose derivative at 0 must not turn others into NaN.
-    square = churn * (2 + churn)
-    spread = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    spread = safe_sqrt(churn * (2 + churn))  # sqrt((1 + g)^2 - 1)
     noise = jax.random.normal(key, state.x.shape, state.x.dtype)
     added = (hyper.noise_scale * sigma * spread).astype(state.x.dtype) * noise
     return state.x + added, (1 + churn) * sigma
@@ -365,8 +363,6 @@ def renoise(
     check_value("rho", rho, lambda r: (r >= 0) & (r <= 1), "in [0, 1]")
     rho, sigma, next_sigma = (jnp.asarray(part) for part in (rho, sigma, next_sigma))
     alpha, next_alpha = jnp.asarray(alpha), jnp.asarray(next_alpha)
-    kept = 1 - rho**2
-    # Without the infinite derivative of the root at rho = 1.
-    kept = jnp.where(kept > 0, jnp.sqrt(jnp.where(kept > 0, kept, 1.0)), 0.0)
+    kept = safe_sqrt(1 - rho**2)
     fresh = jax.random.normal(key, x.shape, x.dtype)
     return next_alpha * x0 + next_sigma * (kept * (x - alpha * x0) / sigma + rho * fresh)
