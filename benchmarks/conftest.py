@@ -34,6 +34,13 @@ def as_users_run() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def in_default_precision() -> Iterator[None]:
+    """JAX's float32."""
+    with jax.enable_x64(False):
+        yield
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:

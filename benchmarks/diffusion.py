@@ -36,13 +36,7 @@ REPETITIONS = 3
 PAGE = 4096
 
 
-pytestmark = pytest.mark.usefixtures("as_users_run")
-
-
-@pytest.fixture(autouse=True)
-def in_default_precision():
-    with jax.enable_x64(False):
-        yield
+pytestmark = pytest.mark.usefixtures("as_users_run", "in_default_precision")
 
 
 class Setting(NamedTuple):

@@ -42,13 +42,7 @@ BATCH, DIM, KEPT, NOISE, LEVELS = 200, 64, 24, 0.05, 50
 REPETITIONS = 2
 SCALES = (0.01, 0.03, 0.1)
 
-pytestmark = pytest.mark.usefixtures("as_users_run")
-
-
-@pytest.fixture(autouse=True)
-def in_default_precision():
-    with jax.enable_x64(False):
-        yield
+pytestmark = pytest.mark.usefixtures("as_users_run", "in_default_precision")
 
 
 class Setting(NamedTuple):

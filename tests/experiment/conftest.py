@@ -48,6 +48,27 @@ class Program:
             process.communicate()
         return process.returncode
 
+    def resume_killed(self, slug: str, flags: tuple, count: int, out: Path) -> Any:
+        """Kill a script once ``count`` chunks are stored, and end the run by the command."""
+        self._kill(slug, flags, count, out)
+        done = self.run("-m", "jaxlab.cli", "run", slug, *flags, "--out", out, "--resume")
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def check_same_after_kill(
+        self, slug: str, flags: tuple, count: int, killed: Path, out: Path
+    ) -> None:
+        """The script, killed and resumed, ends with the numbers of an uninterrupted run."""
+        done = self.run(*self._kill(slug, flags, count, killed), "--resume")
+        assert done.returncode == 0, done.stderr
+        for name in ("metrics.csv", "summary.json"):
+            assert (killed / name).read_bytes() == (out / name).read_bytes()
+
+    def _kill(self, slug: str, flags: tuple, count: int, out: Path) -> list[object]:
+        words = [f"experiments/{slug}.py", *flags, "--out", out]
+        assert self.kill_after_chunks(count, out, *words) == -signal.SIGKILL
+        return words
+
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:

@@ -1,6 +1,5 @@
 import json
 import random
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -30,18 +29,13 @@ def check_verdict(out, printed):
 
 @pytest.mark.slow
 def test_smoke_run(program, tmp_path, seed, check_reference):
-    out, killed = tmp_path / "command", tmp_path / "killed"
+    out = tmp_path / "command"
     done = program.run("-m", "jaxlab.cli", "run", "ais", *SMOKE, "--out", out)
     assert done.returncode == 0, done.stderr
     check_verdict(out, done.stdout)
     check_reference("ais", out)
-    words = ["experiments/ais.py", *SMOKE, "--out", killed]
     count = random.Random(seed).randrange(2, 12)
-    assert program.kill_after_chunks(count, killed, *words) == -signal.SIGKILL
-    done = program.run(*words, "--resume")
-    assert done.returncode == 0, done.stderr
-    for name in ("metrics.csv", "summary.json"):
-        assert (killed / name).read_bytes() == (out / name).read_bytes()
+    program.check_same_after_kill("ais", SMOKE, count, tmp_path / "killed", out)
 
 
 @pytest.mark.parametrize("calls", [0, 5000, 61_000])

@@ -1,6 +1,5 @@
 import json
 import random
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -37,16 +36,6 @@ def check_verdict(out, printed):
     assert held["dual runs that miss an error of 1e-10"]
 
 
-def check_same_after_kill(program, out, killed, count):
-    """The script, killed and resumed, ends with the numbers of the uninterrupted command."""
-    words = ["experiments/dual_sgd.py", *SMOKE, "--out", killed]
-    assert program.kill_after_chunks(count, killed, *words) == -signal.SIGKILL
-    done = program.run(*words, "--resume")
-    assert done.returncode == 0, done.stderr
-    for name in ("metrics.csv", "summary.json"):
-        assert (killed / name).read_bytes() == (out / name).read_bytes()
-
-
 @pytest.mark.slow
 def test_smoke_run(program, tmp_path, seed, check_reference, check_redrawing):
     # One test, since every worker would repeat the run for a fixture.
@@ -57,7 +46,7 @@ def test_smoke_run(program, tmp_path, seed, check_reference, check_redrawing):
     check_reference("dual_sgd", out)
     check_redrawing(draw, out, tmp_path / "redrawn")
     count = random.Random(seed).randrange(5, 40)
-    check_same_after_kill(program, out, tmp_path / "killed", count)
+    program.check_same_after_kill("dual_sgd", SMOKE, count, tmp_path / "killed", out)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 
 import numpy as np
 import pytest
@@ -36,11 +35,8 @@ def check_verdict(out, printed):
 def test_smoke_run(program, tmp_path, seed, check_reference, check_redrawing):
     # One test, since every worker would repeat the run for a fixture.
     out = tmp_path / "run"
-    words = ["experiments/lmaps.py", *SMOKE, "--out", out]
     count = random.Random(seed).randrange(2, 6)
-    assert program.kill_after_chunks(count, out, *words) == -signal.SIGKILL
-    done = program.run("-m", "jaxlab.cli", "run", "lmaps", *SMOKE, "--out", out, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = program.resume_killed("lmaps", SMOKE, count, out)
     check_verdict(out, done.stdout)
     check_reference("lmaps", out)
     check_redrawing(draw, out, tmp_path / "redrawn")

@@ -1,7 +1,6 @@
 """The experiment ``memorization`` from its command to its files."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -43,10 +42,7 @@ def check_verdict(out, printed):
 def test_smoke_run(program, tmp_path, check_reference, check_redrawing):
     # One test, since every worker would repeat the run for a fixture.
     out = tmp_path / "run"
-    words = ["experiments/memorization.py", *SMOKE, "--out", out]
-    assert program.kill_after_chunks(1, out, *words) == -signal.SIGKILL
-    done = program.run("-m", "jaxlab.cli", "run", "memorization", *SMOKE, "--out", out, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = program.resume_killed("memorization", SMOKE, 1, out)
     check_verdict(out, done.stdout)
     check_reference("memorization", out)
     check_redrawing(draw, out, tmp_path / "redrawn")

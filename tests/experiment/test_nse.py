@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -48,11 +47,8 @@ def check_verdict(out, printed):
 def test_smoke_run(program, tmp_path, seed, check_reference, check_redrawing):
     # One test, since every worker would repeat the run for a fixture.
     out = tmp_path / "run"
-    words = ["experiments/nse.py", *SMOKE, "--out", out]
     count = random.Random(seed).randrange(3, 15)
-    assert program.kill_after_chunks(count, out, *words) == -signal.SIGKILL
-    done = program.run("-m", "jaxlab.cli", "run", "nse", *SMOKE, "--out", out, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = program.resume_killed("nse", SMOKE, count, out)
     check_verdict(out, done.stdout)
     # What depends on the dimension has other values in this smaller run.
     check_reference("nse", out, besides=("AMP", "overlap", "real"))
