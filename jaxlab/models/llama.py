@@ -1,0 +1,241 @@
+"""A causal language model of the Llama family as pure functions of its parameters.
+
+``CausalLM(config)`` is static and hashable; everything that learns is in ``params``, a dictionary
+of arrays whose layers are stacked along a leading axis. Pass ``params`` to jitted functions as an
+argument: closed over, the embedding table becomes a constant that XLA folds for minutes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxlab.core.checks import check_key, check_value
+from jaxlab.models.blocks import Block, KeyValues, Llama, attend
+from jaxlab.models.config import LlamaConfig
+
+__all__ = ["CausalLM", "Params"]
+
+Params: TypeAlias = Mapping[str, Any]
+"""Nested dictionaries of arrays, as ``CausalLM.init`` returns them."""
+
+
+@dataclass(frozen=True)
+class CausalLM:
+    """The functions of one architecture; all are pure, and take one sequence or a batch.
+
+    Attributes:
+        config: Sizes and constants.
+        remat: Recompute each layer in the backward pass: less memory, a third more time.
+
+    Example:
+        >>> config = LlamaConfig(vocab_size=16, dim=8, num_layers=2, num_heads=2, mlp_dim=16)
+        >>> lm = CausalLM(config)
+        >>> params = lm.init(jax.random.key(0))
+        >>> tokens = jnp.array([3, 1, 4, 1, 5])
+        >>> lm.logits(params, tokens).shape
+        (5, 16)
+        >>> lm.hidden_states(params, tokens).shape
+        (3, 5, 8)
+    """
+
+    config: LlamaConfig
+    remat: bool = False
+
+    def init(self, key: Array, *, dtype: Any = jnp.float32) -> Params:
+        """Parameters drawn from normals of standard deviation 0.02, norms at one.
+
+        Raises:
+            TypeError: ``key`` is not one typed key.
+        """
+        check_key("key", key)
+        params = nnx.to_pure_dict(nnx.state(Llama(self.config, rngs=nnx.Rngs(key)), nnx.Param))
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+
+    def shapes(self, *, dtype: Any = jnp.float32) -> Params:
+        """The parameters' shapes and dtypes, without arrays."""
+        return jax.eval_shape(lambda key: self.init(key, dtype=dtype), jax.random.key(0))
+
+    def embed(
+        self, params: Params, tokens: Int[Array, "*batch time"]
+    ) -> Float[Array, "*batch time dim"]:
+        """The states at the input of the first layer.
+
+        Raises:
+            ValueError: No tokens, more than ``context_length``, or one that is not in the
+                vocabulary.
+        """
+        length = jnp.shape(tokens)[-1]
+        if not 1 <= length <= self.config.context_length:
+            raise ValueError(
+                f"tokens must be 1 to {self.config.context_length} (the model's context length) "
+                f"along their last axis, got {length}"
+            )
+        return self._embed(params, tokens)
+
+    def _embed(self, params: Params, tokens: Array) -> Array:
+        size = self.config.vocab_size
+        check_value("tokens", tokens, lambda ids: (ids >= 0) & (ids < size), f"in 0 to {size - 1}")
+        return params["embed"]["embedding"][tokens]
+
+    def layer(
+        self,
+        params: Params,
+        i: int | Int[Array, ""],
+        h: Float[Array, "*batch time dim"],
+        *,
+        mask: Bool[Array, "*batch time"] | None = None,
+        past: KeyValues | None = None,
+    ) -> Float[Array, "*batch time dim"]:
+        """The states after layer ``i``, of which ``h`` are the states before; for Jacobians.
+
+        A token's own key and value come from ``h`` and are differentiated with it.
+
+        Args:
+            params: Parameters.
+            i: The layer, from 0; may be traced.
+            h: States of the newest tokens.
+            mask: Which of them are real; all if not given.
+            past: Keys and values of the tokens before them at this layer (``key_values`` with
+                the leading axis indexed), taken as fixed.
+        """
+        block = self._block(jax.tree.map(lambda leaf: leaf[i], params["layers"]))
+        return self._advance(block, h, _positions(h, mask, past), mask, past)[0]
+
+    def hidden_states(
+        self,
+        params: Params,
+        tokens: Int[Array, "*batch time"],
+        *,
+        mask: Bool[Array, "*batch time"] | None = None,
+    ) -> Float[Array, "layers_and_one *batch time dim"]:
+        """The states at the input of every layer, and last those at the output of the last."""
+        h = self.embed(params, tokens)
+        last, (before, _) = self._scan(params, h, mask)
+        return jnp.concatenate([before, last[None]])
+
+    def key_values(
+        self,
+        params: Params,
+        tokens: Int[Array, "*batch time"],
+        *,
+        mask: Bool[Array, "*batch time"] | None = None,
+    ) -> KeyValues:
+        """Keys and values of all tokens at all layers, along a leading axis of layers."""
+        h = self.embed(params, tokens)
+        _, (_, past) = self._scan(params, h, mask)
+        return past
+
+    def unembed(
+        self, params: Params, h: Float[Array, "*batch dim"]
+    ) -> Float[Array, "*batch vocab"]:
+        """Logits of the next token from states after the last layer, in float32 at least."""
+        norm = nnx.merge(_norm_graph(self.config), {"scale": params["norm"]["scale"]})
+        h = norm(h)
+        dtype = jnp.promote_types(h.dtype, jnp.float32)
+        if self.config.tied_embeddings:
+            table = params["embed"]["embedding"]
+            return jnp.einsum("...d,vd->...v", h, table, preferred_element_type=dtype)
+        return jnp.matmul(h, params["head"]["kernel"], preferred_element_type=dtype)
+
+    def logits(
+        self,
+        params: Params,
+        tokens: Int[Array, "*batch time"],
+        *,
+        mask: Bool[Array, "*batch time"] | None = None,
+    ) -> Float[Array, "*batch time vocab"]:
+        """Logits of the token after each, in float32 at least.
+
+        Args:
+            params: Parameters.
+            tokens: Token ids.
+            mask: Which tokens are real; padding, on either side, is never attended to, and
+                positions count the real ones.
+
+        Raises:
+            ValueError: As ``embed``.
+        """
+        h, _ = self._scan(params, self.embed(params, tokens), mask, keep=False)
+        return self.unembed(params, h)
+
+    def log_prob(
+        self,
+        params: Params,
+        tokens: Int[Array, "*batch time"],
+        mask: Bool[Array, "*batch time"] | None = None,
+    ) -> Float[Array, "*batch time"]:
+        """Log probability of each token given those before it, in nats; 0 where it is not scored.
+
+        Sums and means are the caller's: effects of 1e-5 of a loss survive only if two losses are
+        subtracted token by token.
+
+        Args:
+            params: Parameters.
+            tokens: Token ids; padding stands at the right, where causality hides it.
+            mask: Which tokens are scored; all if not given. The first never is.
+        """
+        logits = self.logits(params, tokens)[..., :-1, :]
+        chosen = jnp.take_along_axis(logits, tokens[..., 1:, None], axis=-1)[..., 0]
+        scores = chosen - jax.nn.logsumexp(logits, axis=-1)
+        scores = jnp.concatenate([jnp.zeros_like(scores[..., :1]), scores], axis=-1)
+        return scores if mask is None else jnp.where(mask, scores, 0)
+
+    def _scan(self, params: Params, h: Array, mask: Array | None, *, keep: bool = True) -> Any:
+        # Through all layers; `keep` stacks what entered each and its keys and values.
+        positions = _positions(h, mask, None)
+
+        def step(h: Array, layer: Params) -> tuple[Array, Any]:
+            after, past = self._advance(self._block(layer), h, positions, mask, None)
+            return after, ((h, past) if keep else None)
+
+        return jax.lax.scan(jax.checkpoint(step) if self.remat else step, h, params["layers"])
+
+    def _block(self, layer: Params) -> Block:
+        return nnx.merge(_block_graph(self.config), layer)
+
+    def _advance(
+        self,
+        block: Block,
+        h: Array,
+        positions: Array,
+        mask: Array | None,
+        past: KeyValues | None,
+    ) -> tuple[Array, KeyValues]:
+        queries, keys, values = block.project(h, positions)
+        real = jnp.ones(h.shape[:-1], bool) if mask is None else mask
+        present = KeyValues(keys, values, real)
+        if past is not None:
+            present = KeyValues(
+                jnp.concatenate([past.keys, keys], axis=-3),
+                jnp.concatenate([past.values, values], axis=-3),
+                jnp.concatenate([past.mask, real], axis=-1),
+            )
+        time, slots = h.shape[-2], present.keys.shape[-3]
+        causal = jnp.arange(slots) <= jnp.arange(time)[:, None] + (slots - time)
+        mixed = attend(queries, present, causal & present.mask[..., None, :])
+        return block.finish(h, mixed), KeyValues(keys, values, real)
+
+
+def _positions(h: Array, mask: Array | None, past: KeyValues | None) -> Array:
+    # Positions count real tokens; padding before the first stands at 0, where nobody looks.
+    before = 0 if past is None else past.mask.sum(axis=-1)[..., None]
+    if mask is None:
+        return jnp.broadcast_to(jnp.arange(h.shape[-2]) + before, h.shape[:-1])
+    return jnp.maximum(jnp.cumsum(mask, axis=-1) - 1, 0) + before
+
+
+@cache
+def _block_graph(config: LlamaConfig) -> Any:
+    return nnx.split(nnx.eval_shape(lambda: Block(config, rngs=nnx.Rngs(0))))[0]
+
+
+@cache
+def _norm_graph(config: LlamaConfig) -> Any:
+    make = lambda: nnx.RMSNorm(config.dim, epsilon=config.norm_eps, rngs=nnx.Rngs(0))
+    return nnx.split(nnx.eval_shape(make))[0]
