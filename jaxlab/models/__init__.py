@@ -1,6 +1,1 @@
-"""Language models as pure functions of their parameters."""
-
-from jaxlab.models.blocks import KeyValues as KeyValues
-from jaxlab.models.config import LlamaConfig as LlamaConfig
-from jaxlab.models.llama import CausalLM as CausalLM
-from jaxlab.models.llama import Params as Params
+"""Language models as pure functions of their parameters, with real weights."""
