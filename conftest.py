@@ -41,6 +41,18 @@ SYBILS = (
 )
 
 
+@pytest.fixture(scope="session")
+def smollm():
+    """SmolLM2-135M-Instruct with its tokenizer, in float32, for tests marked ``lm``."""
+    # Not at the top: the run-time type checker comes after this file and must see every import.
+    from jaxlab.models import load
+
+    try:
+        return load("smollm2-135m-instruct")
+    except FileNotFoundError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
 class Page(pytest.Item):
     """The examples of one file, in order. One item, since xdist spreads items over processes."""
 

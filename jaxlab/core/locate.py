@@ -102,6 +102,4 @@ def missing_package(
         >>> missing_package("the digits table", "scikit-learn", ImportError(name="sklearn"))
         ImportError("the digits table needs scikit-learn: pip install 'jaxlab[experiments]'")
     """
-    return ImportError(
-        f"{what} needs {package}: pip install 'jaxlab[{extra}]'", name=error.name
-    )
+    return ImportError(f"{what} needs {package}: pip install 'jaxlab[{extra}]'", name=error.name)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxlab.models.llama import CausalLM, Params
 
-__all__ = ["Leaf", "Slot", "assemble", "check_dtype", "layout"]
+__all__ = ["Leaf", "Slot", "assemble", "check_dtype", "layout", "take"]
 
 
 class Leaf(NamedTuple):
@@ -158,6 +158,26 @@ def assemble(
             node = node.setdefault(key, {})
         node[path[-1]] = jnp.asarray(arrays.pop(path))
     return params
+
+
+def take(params: Params, slot: Slot) -> np.ndarray:
+    """The tensor of a slot, in the file's layout.
+
+    Raises:
+        ValueError: The parameters lack it, or it has another shape.
+    """
+    tensor: Any = params
+    for key in slot.path:
+        if key not in tensor:
+            raise ValueError(f"params must have {'.'.join(slot.path)}, got none")
+        tensor = tensor[key]
+    tensor = np.asarray(tensor if slot.layer is None else tensor[slot.layer])
+    tensor = tensor.T if slot.transposed else tensor
+    if tensor.shape != slot.shape:
+        raise ValueError(
+            f"params: {slot.name} must have the shape {slot.shape}, got {tensor.shape}"
+        )
+    return tensor
 
 
 def check_dtype(dtype: Any) -> None:

@@ -1,78 +1,20 @@
 """Models from GGUF files, the format of llama.cpp: metadata, and weights that may be quantised."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import numpy as np
 
-from jaxlab.core.locate import missing_package
 from jaxlab.models.checkpoint import Slot, assemble, check_dtype, layout
 from jaxlab.models.config import LlamaConfig
+from jaxlab.models.gguf_header import GgufFile
 from jaxlab.models.llama import CausalLM, Params
 
-__all__ = ["GgufFile", "gguf_model", "open_gguf"]
+__all__ = ["gguf_model"]
 
+_ROW_BYTES = 1 << 15
 # Whether the rows of queries and keys are stored in the order of interleaved rotation.
 _INTERLEAVED = {"llama": True, "qwen2": False}
-
-
-class GgufFile(NamedTuple):
-    """What a GGUF file says.
-
-    Attributes:
-        path: Where it is.
-        metadata: Its keys and values; long arrays are decoded when they are looked up.
-        tensors: Its tensors, mapped from the file.
-    """
-
-    path: Path
-    metadata: Mapping[str, Any]
-    tensors: Mapping[str, Any]
-
-
-class _Metadata(Mapping[str, Any]):
-    # Decoding all strings of a vocabulary takes as long as reading the file.
-
-    def __init__(self, path: Path, fields: Mapping[str, Any]):
-        self._path, self._fields = path, fields
-
-    def __getitem__(self, key: str) -> Any:
-        field = self._fields[key]
-        try:
-            return field.contents()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self._path}: the value of {key} is not UTF-8: {error}") from error
-
-    def __iter__(self):
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
-def open_gguf(path: Path) -> GgufFile:
-    """Read a file's metadata and map its tensors.
-
-    Raises:
-        ImportError: The package ``gguf`` is not installed.
-        OSError: The file cannot be read.
-        ValueError: It is no GGUF file, or is cut short.
-    """
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise missing_package("a GGUF file", "gguf", error, extra="models") from error
-    with path.open("rb") as stream:
-        start = stream.read(4)
-    if start != b"GGUF":
-        raise ValueError(f"{path} is no GGUF file: it starts with {start!r} instead of b'GGUF'")
-    try:
-        reader = GGUFReader(path)
-    except (ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{path} is a damaged GGUF file: {error}") from error
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    return GgufFile(path, _Metadata(path, reader.fields), tensors)
 
 
 def gguf_model(
@@ -91,7 +33,10 @@ def gguf_model(
             not fit each other; the message names the file and the tensor.
     """
     check_dtype(dtype)
-    config = _config(file)
+    try:
+        config = _config(file)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"{file.path}: {error}") from error
     lm = CausalLM(config, remat=remat)
     interleaved = _INTERLEAVED[file.metadata["general.architecture"]]
 
@@ -116,27 +61,24 @@ def gguf_model(
 def _config(file: GgufFile) -> LlamaConfig:
     architecture = _value(file, "general.architecture")
     if architecture not in _INTERLEAVED:
-        raise ValueError(
-            f"{file.path} has the architecture {architecture!r}; known are "
-            f"{', '.join(map(repr, _INTERLEAVED))}"
-        )
+        known = ", ".join(map(repr, _INTERLEAVED))
+        raise ValueError(f"the architecture must be one of {known}, got {architecture!r}")
 
     def value(key: str, default: Any = None) -> Any:
         return _value(file, f"{architecture}.{key}", default)
 
-    table = file.tensors.get("token_embd.weight")
-    if table is None:
-        raise ValueError(f"{file.path} lacks the tensor token_embd.weight")
+    if (table := file.tensors.get("token_embd.weight")) is None:
+        raise ValueError("the file lacks the tensor token_embd.weight")
     dim, num_heads = value("embedding_length"), value("attention.head_count")
     head_dim = value("attention.key_length", dim // num_heads)
-    rotated = value("rope.dimension_count", head_dim)
-    if rotated != head_dim or value("attention.value_length", head_dim) != head_dim:
-        raise ValueError(
-            f"{file.path} rotates {rotated} of {head_dim} dimensions of a head, or has values of "
-            "another width than keys; both must be the same"
-        )
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if value(key, head_dim) != head_dim:
+            raise ValueError(
+                f"{architecture}.{key} must be the width of a head's keys, {head_dim}, got "
+                f"{value(key)}"
+            )
     return LlamaConfig(
-        vocab_size=int(table.shape[1]),
+        vocab_size=table.shape[0],
         dim=dim,
         num_layers=value("block_count"),
         num_heads=num_heads,
@@ -158,7 +100,7 @@ def _rope_factors(file: GgufFile, architecture: str, head_dim: int) -> tuple[flo
     if scaling == "linear":
         factors = factors * _value(file, f"{architecture}.rope.scaling.factor")
     elif scaling != "none":
-        raise ValueError(f"{file.path} scales its rotation by {scaling!r}; known is 'linear'")
+        raise ValueError(f"rope.scaling.type must be 'none' or 'linear', got {scaling!r}")
     if "rope_freqs.weight" in file.tensors:
         factors = factors * _dequantised(file, "rope_freqs.weight")
     return tuple(factors.tolist()) if (factors != 1).any() else None
@@ -167,13 +109,15 @@ def _rope_factors(file: GgufFile, architecture: str, head_dim: int) -> tuple[flo
 def _dequantised(file: GgufFile, name: str) -> np.ndarray:
     from gguf import quants
 
-    tensor = file.tensors[name]
+    shape, quantisation, data = file.tensors[name]
+    # The package goes through 16 rows at a time: long rows keep NumPy busy.
+    rows = data.reshape(_long_rows(data.shape), -1)
     try:
-        return quants.dequantize(tensor.data, tensor.tensor_type)
+        return quants.dequantize(rows, quantisation).reshape(shape)
     except NotImplementedError as error:
         raise ValueError(
-            f"{file.path}: the tensor {name} has the quantisation {tensor.tensor_type.name}, "
-            "which the package gguf cannot undo"
+            f"{file.path}: the tensor {name} has the quantisation {quantisation.name}, which the "
+            "package gguf cannot undo"
         ) from error
 
 
@@ -188,6 +132,12 @@ def _half_split(rows: np.ndarray, head_dim: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
+def _long_rows(shape: tuple[int, ...]) -> int:
+    rows = math.prod(shape[:-1])
+    together = max(1, _ROW_BYTES // shape[-1])
+    return rows // math.gcd(rows, 1 << (together.bit_length() - 1))
+
+
 def _short(value: float) -> float:
     # The shortest decimal of the stored single: 1e-5, as in the model's own configuration.
     return float(str(np.float32(value)))
@@ -196,5 +146,5 @@ def _short(value: float) -> float:
 def _value(file: GgufFile, key: str, default: Any = None) -> Any:
     value = file.metadata.get(key, default)
     if value is None:
-        raise ValueError(f"{file.path} lacks the key {key}")
+        raise ValueError(f"the file lacks the key {key}")
     return value

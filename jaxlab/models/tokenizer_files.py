@@ -2,13 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jaxlab.core.files import write_json, write_text
 from jaxlab.core.locate import missing_package
 from jaxlab.models.tokenizer import Tokenizer
 
-__all__ = ["byte_pair_tokenizer", "folder_tokenizer", "gguf_tokenizer", "read_json"]
+__all__ = [
+    "byte_pair_tokenizer",
+    "folder_tokenizer",
+    "gguf_tokenizer",
+    "read_json",
+    "write_tokenizer",
+]
 
 # How models cut a text before pairs are merged. GPT-2's cuts are built into ByteLevel.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -32,6 +40,7 @@ _ALIASES = {
     "starcoder": "smollm",
 }
 # GGUF's kinds of tokens.
+_SPECIAL = ("bos", "eos", "pad")
 _CONTROL, _USER_DEFINED = 3, 4
 
 
@@ -81,9 +90,9 @@ def byte_pair_tokenizer(
     backend.decoder = tokenizers.decoders.ByteLevel()
     if name == "qwen2":
         backend.normalizer = tokenizers.normalizers.NFC()
-    added = lambda token: tokenizers.AddedToken(token, normalized=False)
-    backend.add_tokens([added(token) for token in user_defined])
-    backend.add_special_tokens([added(token) for token in special])
+    as_it_is = partial(tokenizers.AddedToken, normalized=False)
+    backend.add_tokens([as_it_is(token) for token in user_defined])
+    backend.add_special_tokens([as_it_is(token) for token in special])
     return Tokenizer(backend, **ids)
 
 
@@ -112,7 +121,12 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Tokenizer:
         )
     tokens = value("tokens")
     kinds = metadata.get(key + "token_type", [1] * len(tokens))
-    by_kind = lambda kind: [token for token, k in zip(tokens, kinds, strict=True) if k == kind]
+    if len(kinds) != len(tokens):
+        raise ValueError(f"{path} has {len(tokens)} tokens, but the kinds of {len(kinds)}")
+
+    def of_kind(kind: int) -> list[str]:
+        return [token for token, k in zip(tokens, kinds, strict=True) if k == kind]
+
     adds_bos = metadata.get(key + "add_bos_token")
     cut = value("pre")
     try:
@@ -120,8 +134,8 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Tokenizer:
             tokens,
             value("merges"),
             cut,
-            special=by_kind(_CONTROL),
-            user_defined=by_kind(_USER_DEFINED),
+            special=of_kind(_CONTROL),
+            user_defined=of_kind(_USER_DEFINED),
             bos_id=metadata.get(key + "bos_token_id"),
             eos_id=metadata.get(key + "eos_token_id"),
             pad_id=metadata.get(key + "padding_token_id"),
@@ -148,12 +162,11 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises nothing more precise
         raise ValueError(f"{path} is no tokenizer: {error}") from error
-    optional = lambda name: read_json(folder / name) if (folder / name).is_file() else {}
-    config = optional("tokenizer_config.json")
-    ids = {
-        name: _special_id(backend, name, config, optional("config.json"))
-        for name in ("bos", "eos", "pad")
-    }
+    config, model_config = (
+        read_json(folder / name) if (folder / name).is_file() else {}
+        for name in ("tokenizer_config.json", "config.json")
+    )
+    ids = {name: _special_id(backend, name, config, model_config) for name in _SPECIAL}
     opening = backend.encode("").ids[:1]
     return Tokenizer(
         backend,
@@ -163,6 +176,22 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
         adds_bos=ids["bos"] is not None and opening == [ids["bos"]],
         chat_template=_chat_template(folder, config),
     )
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Write what ``folder_tokenizer`` and ``transformers`` read.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    write_text(folder / "tokenizer.json", tokenizer.backend.to_str())
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    for name in _SPECIAL:
+        if (i := getattr(tokenizer, f"{name}_id")) is not None:
+            config[f"{name}_token"] = tokenizer.backend.id_to_token(i)
+    if tokenizer.chat_template is not None:
+        config["chat_template"] = tokenizer.chat_template
+    write_json(folder / "tokenizer_config.json", config)
 
 
 def read_json(path: Path) -> dict[str, Any]:
