@@ -48,8 +48,8 @@ def gguf_model(
 
     params = assemble(
         str(file.path),
-        lm,
-        list(layout(lm, lambda leaf: leaf.gguf)),
+        layout(lm, lambda leaf: leaf.gguf),
+        num_layers=config.num_layers,
         available=file.tensors.keys(),
         unused=lambda name: name == "rope_freqs.weight",
         read=read,

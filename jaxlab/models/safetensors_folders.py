@@ -59,8 +59,8 @@ def folder_model(
 
     params = assemble(
         str(folder),
-        lm,
-        list(layout(lm, lambda leaf: leaf.hugging_face)),
+        layout(lm, lambda leaf: leaf.hugging_face),
+        num_layers=config.num_layers,
         available=where.keys(),
         unused=lambda name: name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq"),
         read=read,
@@ -110,7 +110,7 @@ def export_safetensors(
     folder = Path(folder).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"folder must not exist or be empty, got {str(folder)!r}")
-    slots = list(layout(lm, lambda leaf: leaf.hugging_face))
+    slots = layout(lm, lambda leaf: leaf.hugging_face)
     tensors = {slot.name: np.ascontiguousarray(take(params, slot)) for slot in slots}
     dtypes = {tensor.dtype.name for tensor in tensors.values()}
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -46,8 +46,10 @@ def main() -> None:
         expected = ids_of(peer, some, special=special)
         got = [ours.encode(text, special=special) for text in some]
         wrong = [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if a != b]
-        print(f"{'special tokens parsed' if special else 'plain text'}: {len(some) - len(wrong)} of "
-              f"{len(some)} texts with equal ids ({sum(map(len, expected))} tokens)")
+        print(
+            f"{'special tokens parsed' if special else 'plain text'}: {len(some) - len(wrong)} of "
+            f"{len(some)} texts with equal ids ({sum(map(len, expected))} tokens)"
+        )
         for i in wrong[:5]:
             print(f"  {some[i]!r}\n  transformers {expected[i]}\n  jaxlab       {got[i]}")
         if not special:
