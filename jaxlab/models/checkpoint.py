@@ -4,7 +4,7 @@ Files keep each layer apart and linear maps as [out, in]; the parameters are sta
 axis of layers, with kernels of [in, out].
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -114,7 +114,7 @@ def assemble(
     slots: list[Slot],
     *,
     num_layers: int,
-    available: Set[str],
+    shapes: Mapping[str, tuple[int, ...]],
     unused: Callable[[str], bool],
     read: Callable[[Slot], np.ndarray],
     dtype: Any,
@@ -125,8 +125,8 @@ def assemble(
         file: The file's name, for messages.
         slots: The model's tensors.
         num_layers: How many layers it has.
-        available: Names of the tensors in the file.
-        unused: Which of them may be left aside; another is an error, since the model would compute
+        shapes: Shapes of the tensors in the file.
+        unused: Which names may be left aside; another is an error, since the model would compute
             something else than it was trained for.
         read: The tensor of a slot, in the file's layout.
         dtype: Of the parameters.
@@ -135,10 +135,16 @@ def assemble(
         ValueError: A tensor is missing, has another shape, or has no place in the model.
     """
     names = {slot.name for slot in slots}
-    if missing := sorted(names - available):
+    if missing := sorted(names - shapes.keys()):
         raise ValueError(f"{file} lacks the tensor {_some(missing)}")
-    if foreign := sorted(name for name in available - names if not unused(name)):
+    if foreign := sorted(name for name in shapes.keys() - names if not unused(name)):
         raise ValueError(f"{file} holds a tensor that has no place in the model: {_some(foreign)}")
+    for slot in slots:
+        if shapes[slot.name] != slot.shape:
+            raise ValueError(
+                f"{file}: the tensor {slot.name} must have the shape {slot.shape}, got "
+                f"{shapes[slot.name]}"
+            )
     arrays: dict[tuple[str, ...], np.ndarray] = {}
     for slot in slots:
         shape = slot.shape[::-1] if slot.transposed else slot.shape
@@ -148,11 +154,6 @@ def assemble(
 
     def fill(slot: Slot) -> None:
         tensor = read(slot)
-        if tensor.shape != slot.shape:
-            raise ValueError(
-                f"{file}: the tensor {slot.name} must have the shape {slot.shape}, got "
-                f"{tensor.shape}"
-            )
         target = arrays[slot.path] if slot.layer is None else arrays[slot.path][slot.layer]
         target[...] = tensor.T if slot.transposed else tensor
 

@@ -50,7 +50,7 @@ def gguf_model(
         str(file.path),
         layout(lm, lambda leaf: leaf.gguf),
         num_layers=config.num_layers,
-        available=file.tensors.keys(),
+        shapes={name: tensor.shape for name, tensor in file.tensors.items()},
         unused=lambda name: name == "rope_freqs.weight",
         read=read,
         dtype=dtype,
