@@ -68,6 +68,19 @@ def load(name_or_path: str | Path, *, dtype: Any = jnp.float32, remat: bool = Fa
         FileNotFoundError: There is no such model here, and none could be downloaded.
         ValueError: The file is damaged, of an unknown architecture or quantisation, or lacks a
             tensor or the tokenizer; the message names the file and the tensor.
+
+    Example:
+        >>> import jax, tempfile
+        >>> from jaxlab.models import LlamaConfig, export_safetensors
+        >>> from jaxlab.models.tokenizer_files import byte_pair_tokenizer
+        >>> config = LlamaConfig(vocab_size=3, dim=8, num_layers=2, num_heads=2, mlp_dim=16)
+        >>> lm = CausalLM(config)
+        >>> tokenizer = byte_pair_tokenizer(["a", "b", "ab"], ["a b"], "gpt-2")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export_safetensors(folder, lm, lm.init(jax.random.key(0)), tokenizer)
+        ...     lm, params, tokenizer = load(folder)
+        >>> lm.logits(params, jnp.array(tokenizer.encode("abba"))).shape
+        (3, 3)
     """
     check_dtype(dtype)
     path = find_model(name_or_path)
@@ -92,16 +105,16 @@ def find_model(name_or_path: str | Path) -> Path:
     Raises:
         FileNotFoundError: There is no such model here, and none could be downloaded.
     """
+    known = _KNOWN.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
+    if known is not None and (spec := importlib.util.find_spec(known.package)) is not None:
+        for folder in spec.submodule_search_locations or ():
+            if (Path(folder) / known.file).is_file():
+                return Path(folder) / known.file
     path = Path(name_or_path).expanduser()
     if path.exists():
         return path
     if isinstance(name_or_path, Path):
         raise FileNotFoundError(f"there is no model at {path}")
-    known = _KNOWN.get(name_or_path.lower())
-    if known is not None and (spec := importlib.util.find_spec(known.package)) is not None:
-        for folder in spec.submodule_search_locations or ():
-            if (Path(folder) / known.file).is_file():
-                return Path(folder) / known.file
     repository = known.repository if known else name_or_path
     if _REPOSITORY.fullmatch(repository):
         return _download(name_or_path, repository)

