@@ -2,9 +2,9 @@ r"""The blocks of the Llama family in Flax NNX, the one place where the architec
 
 .. math::
 
-    h \leftarrow h + W_o\,\mathrm{Attention}(R W_q n,\; R W_k n,\; W_v n), \qquad n = \mathrm{RMSNorm}(h),
-
-    h \leftarrow h + W_d\,(\mathrm{silu}(W_g n) \odot W_u n), \qquad n = \mathrm{RMSNorm}(h),
+    h &\leftarrow h + W_o\,\mathrm{Attention}(R W_q n,\, R W_k n,\, W_v n),
+        & n &= \mathrm{RMSNorm}(h), \\
+    h &\leftarrow h + W_d\,(\mathrm{silu}(W_g n) \odot W_u n), & n &= \mathrm{RMSNorm}(h),
 
 with rotations R by the token's position, and heads of keys and values that several heads of
 queries share.

@@ -84,7 +84,7 @@ def layout(lm: CausalLM, name: Callable[[Leaf], str]) -> list[Slot]:
         name: Which of the names.
 
     Example:
-        >>> from jaxlab.models import LlamaConfig
+        >>> from jaxlab.models.config import LlamaConfig
         >>> lm = CausalLM(LlamaConfig(vocab_size=8, dim=4, num_layers=1, num_heads=1, mlp_dim=6))
         >>> slot = layout(lm, lambda leaf: leaf.gguf)[-2]
         >>> slot.name, slot.shape, slot.transposed

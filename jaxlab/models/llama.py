@@ -5,9 +5,9 @@ of arrays whose layers are stacked along a leading axis. Pass ``params`` to jitt
 argument: closed over, the embedding table becomes a constant that XLA folds for minutes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -104,8 +104,9 @@ class CausalLM:
             past: Keys and values of the tokens before them at this layer (``key_values`` with
                 the leading axis indexed), taken as fixed.
         """
-        block = self._block(jax.tree.map(lambda leaf: leaf[i], params["layers"]))
-        return self._advance(block, h, _positions(h, mask, past), mask, past)[0]
+        layer = jax.tree.map(lambda leaf: leaf[i], params["layers"])
+        place = partial(_among, mask=mask, past=past)
+        return self.advance(layer, h, _positions(h, mask, past), place)[0]
 
     def hidden_states(
         self,
@@ -191,35 +192,52 @@ class CausalLM:
         positions = _positions(h, mask, None)
 
         def step(h: Array, layer: Params) -> tuple[Array, Any]:
-            after, past = self._advance(self._block(layer), h, positions, mask, None)
-            return after, ((h, past) if keep else None)
+            after, present = self.advance(layer, h, positions, partial(_among, mask=mask))
+            return after, ((h, present) if keep else None)
 
         return jax.lax.scan(jax.checkpoint(step) if self.remat else step, h, params["layers"])
 
-    def _block(self, layer: Params) -> Block:
-        return nnx.merge(_block_graph(self.config), layer)
-
-    def _advance(
+    def advance(
         self,
-        block: Block,
-        h: Array,
-        positions: Array,
-        mask: Array | None,
-        past: KeyValues | None,
-    ) -> tuple[Array, KeyValues]:
+        layer: Params,
+        h: Float[Array, "*batch time dim"],
+        positions: Int[Array, "*batch time"],
+        place: Callable[[Array, Array], tuple[KeyValues, Array]],
+    ) -> tuple[Float[Array, "*batch time dim"], KeyValues]:
+        """One layer whose keys and values are kept as the caller likes; what all others stand on.
+
+        Args:
+            layer: The layer's parameters, one entry of the stack.
+            h: States before.
+            positions: Of these tokens, from 0.
+            place: ``(keys, values) -> (present, allowed)``: all keys and values to attend to,
+                given the newest, and which of them each token sees, ``[*batch, time, slots]``.
+
+        Returns:
+            States after, and ``present``.
+        """
+        block = nnx.merge(_block_graph(self.config), layer)
         queries, keys, values = block.project(h, positions)
-        real = jnp.ones(h.shape[:-1], bool) if mask is None else mask
-        present = KeyValues(keys, values, real)
-        if past is not None:
-            present = KeyValues(
-                jnp.concatenate([past.keys, keys], axis=-3),
-                jnp.concatenate([past.values, values], axis=-3),
-                jnp.concatenate([past.mask, real], axis=-1),
-            )
-        time, slots = h.shape[-2], present.keys.shape[-3]
-        causal = jnp.arange(slots) <= jnp.arange(time)[:, None] + (slots - time)
-        mixed = attend(queries, present, causal & present.mask[..., None, :])
-        return block.finish(h, mixed), KeyValues(keys, values, real)
+        present, allowed = place(keys, values)
+        return block.finish(h, attend(queries, present, allowed)), present
+
+
+def _among(
+    keys: Array, values: Array, mask: Array | None, past: KeyValues | None = None
+) -> tuple[KeyValues, Array]:
+    # The newest tokens stand after those of the past, and see these and their own predecessors.
+    time = keys.shape[-3]
+    real = jnp.ones(keys.shape[:-2], bool) if mask is None else mask
+    present = KeyValues(keys, values, real)
+    if past is not None:
+        present = KeyValues(
+            jnp.concatenate([past.keys, keys], axis=-3),
+            jnp.concatenate([past.values, values], axis=-3),
+            jnp.concatenate([past.mask, real], axis=-1),
+        )
+    slots = present.keys.shape[-3]
+    causal = jnp.arange(slots) <= jnp.arange(time)[:, None] + (slots - time)
+    return present, causal & present.mask[..., None, :]
 
 
 def _positions(h: Array, mask: Array | None, past: KeyValues | None) -> Array:
@@ -237,5 +255,7 @@ def _block_graph(config: LlamaConfig) -> Any:
 
 @cache
 def _norm_graph(config: LlamaConfig) -> Any:
-    make = lambda: nnx.RMSNorm(config.dim, epsilon=config.norm_eps, rngs=nnx.Rngs(0))
+    def make() -> nnx.RMSNorm:
+        return nnx.RMSNorm(config.dim, epsilon=config.norm_eps, rngs=nnx.Rngs(0))
+
     return nnx.split(nnx.eval_shape(make))[0]

@@ -71,7 +71,8 @@ def load(name_or_path: str | Path, *, dtype: Any = jnp.float32, remat: bool = Fa
 
     Example:
         >>> import jax, tempfile
-        >>> from jaxlab.models import LlamaConfig, export_safetensors
+        >>> from jaxlab.models.config import LlamaConfig
+        >>> from jaxlab.models.safetensors_folders import export_safetensors
         >>> from jaxlab.models.tokenizer_files import byte_pair_tokenizer
         >>> config = LlamaConfig(vocab_size=3, dim=8, num_layers=2, num_heads=2, mlp_dim=16)
         >>> lm = CausalLM(config)

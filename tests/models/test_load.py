@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlab.models import load
 from jaxlab.models.gguf_files import gguf_model
 from jaxlab.models.gguf_header import open_gguf
-from jaxlab.models.load import find_model
+from jaxlab.models.load import find_model, load
 from jaxlab.models.safetensors_folders import export_safetensors
 from tests.models import tiny
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlab.models import LlamaConfig
+from jaxlab.models.config import LlamaConfig
 from tests.peers.texts import digest, texts
 
 pytestmark = pytest.mark.lm

@@ -18,8 +18,9 @@ from texts import texts
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from jaxlab.core.files import write_json
-from jaxlab.models import CausalLM, LlamaConfig, load
-from jaxlab.models.load import find_model
+from jaxlab.models.config import LlamaConfig
+from jaxlab.models.llama import CausalLM
+from jaxlab.models.load import find_model, load
 from jaxlab.models.safetensors_folders import export_safetensors, folder_model
 
 GOLDEN = Path(__file__).parents[1] / "models" / "data" / "smollm2_log_probs.json"
