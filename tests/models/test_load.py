@@ -67,7 +67,7 @@ def offline(*_, **__):
 
 
 @pytest.mark.parametrize(
-    "name", ["smollm2-135m-instruct", "owner/model", "nowhere", "nowhere.gguf"]
+    "name", ["smollm2-135m-instruct", "owner/model", "nowhere", "nowhere.gguf", ""]
 )
 def test_models_that_are_not_here(monkeypatch, name):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
@@ -83,6 +83,12 @@ def test_models_that_are_not_here(monkeypatch, name):
         "'HuggingFaceTB/SmolLM2-135M-Instruct'",
     ):
         assert part in str(caught.value)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_name_is_text():
+    with pytest.raises(TypeError, match="name_or_path must be a str or a Path, got int"):
+        load(3)  # pyright: ignore
 
 
 def test_a_repository_is_downloaded(written, tmp_path, monkeypatch):
