@@ -31,8 +31,28 @@ def gguf_model(
         TypeError: ``dtype`` is none of floats.
         ValueError: The architecture or a quantisation is not known, or metadata and tensors do
             not fit each other; the message names the file and the tensor.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from gguf import GGUFWriter
+        >>> from jaxlab.models.gguf_header import open_gguf
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     writer = GGUFWriter(Path(folder) / "gemma.gguf", "gemma")
+        ...     writer.write_header_to_file()
+        ...     writer.write_kv_data_to_file()
+        ...     writer.close()
+        ...     try:
+        ...         gguf_model(open_gguf(Path(folder) / "gemma.gguf"))
+        ...     except ValueError as error:
+        ...         print(str(error).partition("gemma.gguf: ")[2])
+        the architecture must be one of 'llama', 'qwen2', got 'gemma'
     """
     check_dtype(dtype)
+    if (parts := file.metadata.get("split.count", 1)) > 1:
+        raise ValueError(
+            f"{file.path} is one of {parts} parts of a model; merge them into one file"
+        )
     try:
         config = _config(file)
     except (TypeError, ValueError, ZeroDivisionError) as error:

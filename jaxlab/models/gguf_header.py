@@ -70,6 +70,14 @@ def open_gguf(path: Path) -> GgufFile:
         ImportError: The package ``gguf`` is not installed.
         OSError: The file cannot be read.
         ValueError: It is no GGUF file, is damaged or cut short, or has an unknown quantisation.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "empty.gguf"
+        ...     _ = path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+        ...     open_gguf(path).metadata
+        {}
     """
     try:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -80,7 +88,7 @@ def open_gguf(path: Path) -> GgufFile:
     if magic != b"GGUF":
         raise ValueError(f"{path} is no GGUF file: it starts with {magic!r} instead of b'GGUF'")
     data = np.memmap(path, np.uint8, mode="r")
-    cursor = _Cursor(path, memoryview(data), 4)
+    cursor = _Cursor(path, data.data, 4)
     if (version := cursor.number("<u4")) not in _VERSIONS:
         raise ValueError(f"{path} has the version {version} of GGUF; known are 2 and 3")
     num_tensors, num_keys = cursor.number("<u8"), cursor.number("<u8")

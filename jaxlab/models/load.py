@@ -64,10 +64,24 @@ def load(name_or_path: str | Path, *, dtype: Any = jnp.float32, remat: bool = Fa
 
     Raises:
         ImportError: A package of ``pip install 'jaxlab[models]'`` is missing.
-        TypeError: ``dtype`` is none of floats.
+        TypeError: ``dtype`` is none of floats, or ``name_or_path`` neither a str nor a Path.
         FileNotFoundError: There is no such model here, and none could be downloaded.
         ValueError: The file is damaged, of an unknown architecture or quantisation, or lacks a
             tensor or the tokenizer; the message names the file and the tensor.
+
+    Example:
+        >>> import jax, tempfile
+        >>> from jaxlab.models.config import LlamaConfig
+        >>> from jaxlab.models.safetensors_folders import export_safetensors
+        >>> from jaxlab.models.tokenizer_files import byte_pair_tokenizer
+        >>> config = LlamaConfig(vocab_size=3, dim=8, num_layers=2, num_heads=2, mlp_dim=16)
+        >>> lm = CausalLM(config)
+        >>> tokenizer = byte_pair_tokenizer(["a", "b", "ab"], ["a b"], "gpt-2")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export_safetensors(folder, lm, lm.init(jax.random.key(0)), tokenizer)
+        ...     lm, params, tokenizer = load(folder)
+        >>> lm.logits(params, jnp.array(tokenizer.encode("abba"))).shape
+        (3, 3)
     """
     check_dtype(dtype)
     path = find_model(name_or_path)
@@ -91,17 +105,27 @@ def find_model(name_or_path: str | Path) -> Path:
 
     Raises:
         FileNotFoundError: There is no such model here, and none could be downloaded.
+        TypeError: ``name_or_path`` is neither a str nor a Path.
+
+    Example:
+        >>> try:
+        ...     find_model("no such model")
+        ... except FileNotFoundError as error:
+        ...     print(str(error).partition(".")[0])
+        no model 'no such model' was found (it is no path and no repository's name)
     """
-    path = Path(name_or_path).expanduser()
-    if path.exists():
-        return path
-    if isinstance(name_or_path, Path):
-        raise FileNotFoundError(f"there is no model at {path}")
-    known = _KNOWN.get(name_or_path.lower())
+    if not isinstance(name_or_path, str | Path):
+        raise TypeError(f"name_or_path must be a str or a Path, got {type(name_or_path).__name__}")
+    known = _KNOWN.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
     if known is not None and (spec := importlib.util.find_spec(known.package)) is not None:
         for folder in spec.submodule_search_locations or ():
             if (Path(folder) / known.file).is_file():
                 return Path(folder) / known.file
+    path = Path(name_or_path).expanduser()
+    if name_or_path != "" and path.exists():
+        return path
+    if isinstance(name_or_path, Path):
+        raise FileNotFoundError(f"there is no model at {path}")
     repository = known.repository if known else name_or_path
     if _REPOSITORY.fullmatch(repository):
         return _download(name_or_path, repository)

@@ -41,6 +41,15 @@ def folder_model(
         TypeError: ``dtype`` is none of floats.
         ValueError: The folder holds no model, one of an unknown architecture, damaged files or
             pickled weights, or its tensors do not fit its configuration.
+
+    Example:
+        >>> import jax
+        >>> config = LlamaConfig(vocab_size=16, dim=8, num_layers=2, num_heads=2, mlp_dim=16)
+        >>> lm = CausalLM(config)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export_safetensors(folder, lm, lm.init(jax.random.key(0)))
+        ...     folder_model(Path(folder))[0] == lm
+        True
     """
     check_dtype(dtype)
     where = _tensor_files(folder)

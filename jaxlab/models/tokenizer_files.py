@@ -68,6 +68,10 @@ def byte_pair_tokenizer(
     Raises:
         ImportError: The package ``tokenizers`` is not installed.
         ValueError: ``cut`` is not known, or merges are not of two tokens each.
+
+    Example:
+        >>> byte_pair_tokenizer(["a", "b", "ab"], ["a b"], "gpt-2").encode("abb")
+        [2, 1]
     """
     tokenizers = _package()
     name = _ALIASES.get(cut, cut)
@@ -108,6 +112,13 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Tokenizer:
     Raises:
         ImportError: The package ``tokenizers`` is not installed.
         ValueError: There is none, or none of merged pairs of bytes with a known way of cutting.
+
+    Example:
+        >>> metadata = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab"]}
+        >>> metadata |= {"merges": ["a b"], "eos_token_id": 0}
+        >>> metadata = {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
+        >>> gguf_tokenizer(Path("model.gguf"), metadata).encode("abb")
+        [2, 1]
     """
     key = "tokenizer.ggml."
 
@@ -155,6 +166,14 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         ImportError: The package ``tokenizers`` is not installed.
         ValueError: There is none, or its files are damaged.
+
+    Example:
+        >>> import tempfile
+        >>> tokenizer = byte_pair_tokenizer(["a", "b", "ab"], ["a b"], "gpt-2", eos_id=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_tokenizer(Path(folder), tokenizer)
+        ...     folder_tokenizer(Path(folder)).encode("abb")
+        [2, 1]
     """
     tokenizers = _package()
     path = folder / "tokenizer.json"

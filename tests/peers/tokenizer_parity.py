@@ -18,8 +18,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
 from jaxlab.core.files import write_bytes
-from jaxlab.models import load
-from jaxlab.models.load import find_model
+from jaxlab.models.load import find_model, load
 
 GOLDEN = Path(__file__).parents[1] / "models" / "data" / "smollm2_ids.npz"
 
