@@ -58,7 +58,7 @@ def lyapunov_contractions(
 
     Example:
         >>> weights = lyapunov_weights(jnp.full((2, 1, 1), 0.5))
-        >>> jnp.square(lyapunov_contractions(weights)).round(4).tolist()
+        >>> [round(float(norm) ** 2, 4) for norm in lyapunov_contractions(weights)]
         [0.2381, 0.2]
     """
     largest = jnp.linalg.eigvalsh(weights[:-1])[:, -1]
@@ -72,8 +72,8 @@ def transition_norms(
 
     Example:
         >>> loop = jnp.full((2, 1, 1), 0.5)
-        >>> transition_norms(loop, lyapunov_weights(loop)).round(3).tolist()
-        [[1.0, 0.0, 0.0], [0.488, 1.0, 0.0], [0.218, 0.447, 1.0]]
+        >>> round(float(transition_norms(loop, lyapunov_weights(loop))[2, 0]), 4)
+        0.2182
     """
     steps = closed.shape[0]
     check_leading_axis("weights", weights, steps + 1, "states")
@@ -134,8 +134,8 @@ def tracking_bound(
 
     Example:
         >>> norms = jnp.array([[1.0, 0.0], [0.5, 1.0]])
-        >>> tracking_bound(norms, jnp.array([2.0, 0.0]), jnp.array([0.1])).round(6).tolist()
-        [2.0, 1.2]
+        >>> tracking_bound(norms, jnp.array([2.0, 0.0]), jnp.array([0.5])).tolist()
+        [2.0, 2.0]
     """
     steps = norms.shape[0] - 1
     check_leading_axis("deviations", deviations, steps + 1, "states")

@@ -116,9 +116,9 @@ def min_norm_correction(
     The direction must have norm 1. (arXiv:2604.19018, Theorem 4.1)
 
     Example:
-        >>> v = jnp.array([0.6, 0.8])
-        >>> min_norm_correction(jnp.array([1.0, 0.0]), v, 1.6).round(4).tolist()
-        [0.6, 0.8]
+        >>> v = jnp.array([0.0, 1.0])
+        >>> min_norm_correction(jnp.array([3.0, 1.0]), v, 1.5).tolist()
+        [0.0, 0.5]
     """
     missing = target - z @ direction
     return missing[..., None] * direction
