@@ -4,14 +4,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from hypothesis import strategies as st
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from jaxlab.claims import Claim, Comparison, close_to
 from jaxlab.control.lqr import LinearSystem, Rollout, Weights, quadratic_cost, riccati
-from jaxlab.language.controllers import alqr, feature_controller, fixed_inputs, steer
-from jaxlab.language.feature_lqr import dense_policy, feature_lqr
+from jaxlab.language.controllers import alqr, fixed_inputs, low_rank, steer
+from jaxlab.language.feature_lqr import feature_lqr
 from jaxlab.language.plants import (
     layer_jacobians,
     linear_plant,
@@ -19,6 +20,7 @@ from jaxlab.language.plants import (
     trajectory,
     transpose_product,
 )
+from jaxlab.language.policies import dense_policy
 from jaxlab.language.setpoints import FeatureSetpoint, setpoint_values
 from jaxlab.models.config import LlamaConfig
 from jaxlab.models.llama import CausalLM, Params
@@ -94,7 +96,7 @@ def low_rank_is_dense(
     found = dense_policy(policy, instance.strength)
     weights, targets = rank_one(instance)
     dense = riccati(system, weights, targets).policy
-    done = steer(plant, feature_controller(policy, instance.strength))
+    done = steer(plant, low_rank(policy, instance.strength))
 
     def cost(inputs: Array) -> Array:
         path = steer(plant, fixed_inputs(inputs))
@@ -154,10 +156,14 @@ class Prompt(NamedTuple):
 
 def prompts(key: Array) -> Prompt:
     """Weights so large that attention looks at single tokens."""
-    keys = jax.random.split(key, 4)
-    params = jax.tree.map(lambda leaf: 5 * leaf, LM.init(keys[0], dtype=jnp.float64))
-    tokens = jax.random.randint(keys[1], (5,), 0, 11)
-    return Prompt(params, tokens, *(jax.random.normal(k, (8, 2)) for k in keys[2:]))
+    key_normal, key_tokens = jax.random.split(key)
+    shapes, structure = jax.tree.flatten(LM.shapes())
+    ends = np.cumsum([leaf.size for leaf in shapes])
+    # One draw for all weights: each would be a program for the compiler.
+    *weights, ways = jnp.split(jax.random.normal(key_normal, (ends[-1] + 32,)), ends)
+    params = [w.reshape(leaf.shape) / 2 for w, leaf in zip(weights, shapes, strict=True)]
+    tokens = jax.random.randint(key_tokens, (5,), 0, 11)
+    return Prompt(jax.tree.unflatten(structure, params), tokens, *ways.reshape(2, 8, 2))
 
 
 def legal_prompt(instance: Prompt) -> Array:

@@ -23,6 +23,7 @@ from jaxlab.core.types import Scalar
 
 __all__ = [
     "apriori_bound",
+    "chained_norms",
     "lyapunov_contractions",
     "lyapunov_weights",
     "tracking_bound",
@@ -174,4 +175,26 @@ def apriori_bound(
     share = curvature * start / 2 / (1 - rate)
     factor = jnp.where(share < 1, rate + share * (1 - rate), jnp.inf)
     powers = jnp.arange(num_steps + 1)
-    return start * jnp.where(powers == 0, 1.0, factor**powers)
+    return jnp.asarray(start) * jnp.where(powers == 0, 1.0, factor**powers)
+
+
+def chained_norms(
+    contractions: Float[Array, " steps"],
+) -> Float[Array, "steps_and_one steps_and_one"]:
+    """Products of the steps' norms: upper bounds of ``transition_norms`` at a fraction of the cost.
+
+    Example:
+        >>> chained_norms(jnp.array([0.5, 0.25])).tolist()
+        [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.125, 0.25, 1.0]]
+    """
+    steps = contractions.shape[0]
+    indices = jnp.arange(steps + 1)
+
+    def forward(row: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        norm, k = now
+        row = jnp.where(indices < k, norm * row, jnp.where(indices == k, 1.0, row))
+        return row, row
+
+    first = jnp.where(indices == 0, 1.0, 0.0).astype(contractions.dtype)
+    _, rest = jax.lax.scan(forward, first, (contractions, indices[1:]))
+    return jnp.concatenate([first[None], rest])

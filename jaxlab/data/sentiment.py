@@ -31,6 +31,10 @@ NEUTRAL_STEMS = (
     "I thought the book was",
     "My visit to the hotel was",
     "In short, the play was",
+    "We went to the new restaurant, and the dinner was",
+    "My neighbour told me that the concert was",
+    "After two hours on the train, the museum was",
+    "I have finished the series, and its last part was",
 )
 """Of reviews that may go either way."""
 

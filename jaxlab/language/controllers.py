@@ -26,8 +26,8 @@ from jaxtyping import Array, Float
 from jaxlab.control.lqr import AffinePolicy
 from jaxlab.core.checks import check_count, check_leading_axis
 from jaxlab.core.types import Scalar
-from jaxlab.language.feature_lqr import FeaturePolicy
 from jaxlab.language.plants import Plant
+from jaxlab.language.policies import LowRankPolicy, alqr_policy, feedback_policy
 from jaxlab.language.setpoints import FeatureSetpoint, setpoint_values
 from jaxlab.models.cache import Control
 
@@ -36,12 +36,10 @@ __all__ = [
     "Steered",
     "act_add",
     "alqr",
-    "alqr_vectors",
     "combine",
     "decoding_control",
-    "feature_controller",
-    "feedback",
     "fixed_inputs",
+    "low_rank",
     "proportional",
     "s_pid",
     "steer",
@@ -109,25 +107,11 @@ def decoding_control(controller: Controller) -> Control:
     return Control(controller.init, apply)
 
 
-def feedback(
-    vectors: Float[Array, "layers dim"], setpoint: FeatureSetpoint, strength: Scalar
-) -> Controller:
-    """``u_k = (beta*_k - v_k^T z_k) g_k`` with any vectors ``g``.
-
-    Raises:
-        ValueError: Not one vector per layer.
-    """
-    layers = setpoint.directions.shape[0] - 1
-    check_leading_axis("vectors", vectors, layers, "layers")
-    targets = setpoint_values(setpoint, strength)[:-1]
-    return Controller(
-        Partial(_no_state), Partial(_feedback_step, vectors, setpoint.directions[:-1], targets)
-    )
-
-
-def alqr_vectors(policy: AffinePolicy, setpoint: FeatureSetpoint) -> Float[Array, "layers dim"]:
-    """``K_k v_k``, all that A-LQR needs of the gains."""
-    return jnp.einsum("kij,kj->ki", policy.gains, setpoint.directions[:-1])
+def low_rank(policy: LowRankPolicy, strength: Scalar) -> Controller:
+    """The controller of a policy: ``feature_lqr``'s, or one of ``jaxlab.language.policies``."""
+    offsets = policy.base + strength * policy.slope
+    step = Partial(_low_rank_step, policy.left, policy.right, offsets)
+    return Controller(Partial(_no_state), step)
 
 
 def alqr(policy: AffinePolicy, setpoint: FeatureSetpoint, strength: Scalar) -> Controller:
@@ -138,12 +122,12 @@ def alqr(policy: AffinePolicy, setpoint: FeatureSetpoint, strength: Scalar) -> C
         setpoint: The feature.
         strength: ``lambda``.
     """
-    return feedback(alqr_vectors(policy, setpoint), setpoint, strength)
+    return low_rank(alqr_policy(policy, setpoint), strength)
 
 
 def proportional(gain: Scalar, setpoint: FeatureSetpoint, strength: Scalar) -> Controller:
     """``u_k = kappa (beta*_k - v_k^T z_k) v_k`` at every layer."""
-    return feedback(gain * setpoint.directions[:-1], setpoint, strength)
+    return low_rank(feedback_policy(setpoint.directions[:-1] * gain, setpoint), strength)
 
 
 def s_pid(
@@ -210,14 +194,6 @@ def trajectory_tracking(
     return Controller(Partial(_no_state), Partial(_tracking_step, policy.gains, nominal))
 
 
-def feature_controller(policy: FeaturePolicy, strength: Scalar) -> Controller:
-    """The optimal tracking of a feature, ``u_k = f_k - left_k right_k^T z_k``."""
-    offsets = policy.base + strength * policy.slope
-    return Controller(
-        Partial(_no_state), Partial(_low_rank_step, policy.left, policy.right, offsets)
-    )
-
-
 def combine(*controllers: Controller) -> Controller:
     """The sum of what several controllers add, for several features at once.
 
@@ -238,13 +214,6 @@ def _no_state() -> tuple[()]:
 
 def _given_state(state: Any) -> Any:
     return state
-
-
-def _feedback_step(
-    vectors: Array, directions: Array, targets: Array, state: Any, k: Any, z: Array
-) -> tuple[Any, Array]:
-    error = targets[k] - z @ directions[k]
-    return state, error[..., None] * vectors[k]
 
 
 def _pid_step(
@@ -286,4 +255,7 @@ def _step_all(
     steps: tuple[Partial, ...], states: tuple[Any, ...], k: Any, z: Array
 ) -> tuple[Any, Array]:
     done = [step(state, k, z) for step, state in zip(steps, states, strict=True)]
-    return tuple(state for state, _ in done), sum((u for _, u in done[1:]), start=done[0][1])
+    total = done[0][1]
+    for _, u in done[1:]:
+        total = total + u
+    return tuple(state for state, _ in done), total

@@ -26,39 +26,23 @@ Source: derived here; arXiv:2604.19018 states the dense problem with a cost on a
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, PyTree
 
-from jaxlab.control.lqr import AffinePolicy, Weights
+from jaxlab.control.lqr import Weights
 from jaxlab.core.checks import check_leading_axis, check_value
-from jaxlab.core.types import Scalar
 from jaxlab.language.plants import Plant, forward_product, transpose_product
+from jaxlab.language.policies import LowRankPolicy
 from jaxlab.language.setpoints import FeatureSetpoint
 
-__all__ = ["FeaturePolicy", "Transpose", "dense_policy", "feature_lqr", "plant_feature_lqr"]
+__all__ = ["Transpose", "feature_lqr", "plant_feature_lqr"]
 
 Transpose = Callable[[PyTree, Array], Array]
 """``(layer, directions [dim, columns]) -> A_k^T directions``, given one entry of ``layers``."""
-
-
-class FeaturePolicy(NamedTuple):
-    """Optimal feedback ``u_k = base_k + strength * slope_k - left_k right_k^T z_k``.
-
-    Attributes:
-        left: Left factors of the gains, padded with columns of zeros.
-        right: Right factors.
-        base: Offsets at a strength of 0.
-        slope: What a unit of strength adds to them.
-    """
-
-    left: Float[Array, "layers dim columns"]
-    right: Float[Array, "layers dim columns"]
-    base: Float[Array, "layers dim"]
-    slope: Float[Array, "layers dim"]
 
 
 def feature_lqr(
@@ -67,7 +51,7 @@ def feature_lqr(
     drifts: Float[Array, "layers dim"],
     setpoint: FeatureSetpoint,
     weights: Weights,
-) -> FeaturePolicy:
+) -> LowRankPolicy:
     """The optimal policy of every strength at once.
 
     Args:
@@ -81,6 +65,7 @@ def feature_lqr(
         ValueError: Shapes that do not fit, or a weight out of its range.
 
     Example:
+        >>> from jaxlab.language.policies import dense_policy
         >>> A = jnp.ones((1, 1, 1))
         >>> point = FeatureSetpoint(jnp.ones((2, 1)), jnp.zeros(2), jnp.ones(2))
         >>> def transpose(A, y):
@@ -123,7 +108,7 @@ def feature_lqr(
     columns = jnp.arange(count, 0, -1)
     inputs = (layers, drifts, v[:-1], asks[:-1], columns)
     _, (left, right, offsets) = jax.lax.scan(back, end, inputs, reverse=True)
-    return FeaturePolicy(left, right, offsets[..., 0], offsets[..., 1])
+    return LowRankPolicy(left, right, offsets[..., 0], offsets[..., 1])
 
 
 def plant_feature_lqr(
@@ -131,7 +116,7 @@ def plant_feature_lqr(
     states: Float[Array, "layers_and_one *batch dim"],
     setpoint: FeatureSetpoint,
     weights: Weights,
-) -> FeaturePolicy:
+) -> LowRankPolicy:
     """``feature_lqr`` of a plant linearised at states; at means over a batch of prompts.
 
     Args:
@@ -151,9 +136,3 @@ def plant_feature_lqr(
     means = states.mean(axis=tuple(range(1, states.ndim - 1)))
     drifts = means[1:] - jax.lax.map(moved, (plant.layers, states[:-1], means[:-1]))
     return feature_lqr(transpose, (plant.layers, states[:-1]), drifts, setpoint, weights)
-
-
-def dense_policy(policy: FeaturePolicy, strength: Scalar) -> AffinePolicy:
-    """The same feedback with matrices of gains, for small dimensions."""
-    gains = policy.left @ jnp.swapaxes(policy.right, 1, 2)
-    return AffinePolicy(gains, policy.base + strength * policy.slope)

@@ -31,9 +31,10 @@ from jaxtyping import Array, Float, Int
 from jaxlab.control.lqr import LinearSystem, Weights, riccati
 from jaxlab.core.checks import check_finite, check_key, check_leading_axis, check_value
 from jaxlab.core.types import Method, Scalar
-from jaxlab.language.controllers import alqr, alqr_vectors, feedback, steer
+from jaxlab.language.controllers import alqr, low_rank, steer
 from jaxlab.language.feature_lqr import feature_lqr, plant_feature_lqr
 from jaxlab.language.plants import Plant, layer_jacobians, model_plant, trajectory
+from jaxlab.language.policies import LowRankPolicy, alqr_policy
 from jaxlab.language.setpoints import FeatureSetpoint, contrast_setpoint, setpoint_values
 
 __all__ = [
@@ -85,11 +86,11 @@ class SteeringHyper(NamedTuple):
 
 
 class SteeringState(NamedTuple):
-    """Attributes: layer: the next one, ``k``; z: its input; vectors: ``K_k v_k`` of all layers."""
+    """Attributes: layer: the next one, ``k``; z: its input; policy: with ``K_k v_k``."""
 
     layer: Int[Array, ""]
     z: Float[Array, " dim"]
-    vectors: Float[Array, "layers dim"]
+    policy: LowRankPolicy
 
 
 class SteeringInfo(NamedTuple):
@@ -162,21 +163,20 @@ def lqr_steering() -> Method:
         check_finite("problem.setpoint", problem.setpoint)
         weights = Weights(hyper.state_cost, hyper.input_cost, hyper.final_cost)
         policy = riccati(LinearSystem(problem.jacobians), weights).policy
-        vectors = alqr_vectors(policy, problem.setpoint)
-        return SteeringState(jnp.asarray(0, jnp.int32), problem.plant.start, vectors)
+        start = jnp.asarray(0, jnp.int32), problem.plant.start
+        return SteeringState(*start, alqr_policy(policy, problem.setpoint))
 
     def step(
         problem: SteeringProblem, hyper: SteeringHyper, state: SteeringState, key: Array
     ) -> tuple[SteeringState, SteeringInfo]:
         del key
         k = state.layer
-        controller = feedback(state.vectors, problem.setpoint, hyper.strength)
-        _, u = controller.step((), k, state.z)
+        _, u = low_rank(state.policy, hyper.strength).step((), k, state.z)
         feature = state.z @ problem.setpoint.directions[k]
         error = setpoint_values(problem.setpoint, hyper.strength)[k] - feature
         layer = jax.tree.map(lambda leaf: leaf[k], problem.plant.layers)
         after = problem.plant.advance(layer, state.z) + u
-        return SteeringState(k + 1, after, state.vectors), SteeringInfo(
+        return SteeringState(k + 1, after, state.policy), SteeringInfo(
             feature, error, jnp.sum(u**2)
         )
 

@@ -92,7 +92,7 @@ def setpoint_values(setpoint: FeatureSetpoint, strength: Scalar) -> Float[Array,
         >>> setpoint_values(point, -1.0).tolist()
         [-1.0, -3.0]
     """
-    return setpoint.offsets + strength * setpoint.scales
+    return setpoint.offsets + setpoint.scales * strength
 
 
 def features(
@@ -120,7 +120,7 @@ def min_norm_correction(
         >>> min_norm_correction(jnp.array([3.0, 1.0]), v, 1.5).tolist()
         [0.0, 0.5]
     """
-    missing = target - z @ direction
+    missing = jnp.asarray(target) - z @ direction
     return missing[..., None] * direction
 
 
