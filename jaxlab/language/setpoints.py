@@ -121,7 +121,7 @@ def min_norm_correction(
         [0.0, 0.5]
     """
     missing = jnp.asarray(target) - z @ direction
-    return missing[..., None] * direction
+    return jnp.einsum("...,d->...d", missing, direction)
 
 
 def adaptive_setpoint(
