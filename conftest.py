@@ -45,7 +45,7 @@ SYBILS = (
 def smollm():
     """SmolLM2-135M-Instruct with its tokenizer, in float32, for tests marked ``lm``."""
     # Not at the top: the run-time type checker comes after this file and must see every import.
-    from jaxlab.models import load
+    from jaxlab.models.load import load
 
     try:
         return load("smollm2-135m-instruct")

@@ -4,7 +4,7 @@ Files keep each layer apart and linear maps as [out, in]; the parameters are sta
 axis of layers, with kernels of [in, out].
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -76,7 +76,7 @@ _NAMES = {leaf.path: leaf for leaf in _LEAVES} | {
 }
 
 
-def layout(lm: CausalLM, name: Callable[[Leaf], str]) -> Iterator[Slot]:
+def layout(lm: CausalLM, name: Callable[[Leaf], str]) -> list[Slot]:
     """All tensors of a file that holds a model, in the order of the layers.
 
     Args:
@@ -84,32 +84,37 @@ def layout(lm: CausalLM, name: Callable[[Leaf], str]) -> Iterator[Slot]:
         name: Which of the names.
 
     Example:
-        >>> from jaxlab.models import LlamaConfig
+        >>> from jaxlab.models.config import LlamaConfig
         >>> lm = CausalLM(LlamaConfig(vocab_size=8, dim=4, num_layers=1, num_heads=1, mlp_dim=6))
-        >>> slot = list(layout(lm, lambda leaf: leaf.gguf))[-2]
+        >>> slot = layout(lm, lambda leaf: leaf.gguf)[-2]
         >>> slot.name, slot.shape, slot.transposed
         ('blk.0.ffn_norm.weight', (4,), False)
     """
-    for path, leaf in _flat(lm.shapes()):
+    slots = []
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(lm.shapes()):
+        path = tuple(entry.key for entry in keys)
         stacked = path[0] == "layers"
         transposed = path[-1] == "kernel"
         shape = leaf.shape[1:] if stacked else leaf.shape
-        for layer in range(lm.config.num_layers) if stacked else (None,):
-            yield Slot(
+        slots.extend(
+            Slot(
                 name=name(_NAMES[path]).format(layer),
                 shape=shape[::-1] if transposed else shape,
                 path=path,
                 layer=layer,
                 transposed=transposed,
             )
+            for layer in (range(lm.config.num_layers) if stacked else (None,))
+        )
+    return slots
 
 
 def assemble(
     file: str,
-    lm: CausalLM,
     slots: list[Slot],
     *,
-    available: Set[str],
+    num_layers: int,
+    shapes: Mapping[str, tuple[int, ...]],
     unused: Callable[[str], bool],
     read: Callable[[Slot], np.ndarray],
     dtype: Any,
@@ -118,10 +123,10 @@ def assemble(
 
     Args:
         file: The file's name, for messages.
-        lm: The model.
-        slots: Its tensors.
-        available: Names of the tensors in the file.
-        unused: Which of them may be left aside; another is an error, since the model would compute
+        slots: The model's tensors.
+        num_layers: How many layers it has.
+        shapes: Shapes of the tensors in the file.
+        unused: Which names may be left aside; another is an error, since the model would compute
             something else than it was trained for.
         read: The tensor of a slot, in the file's layout.
         dtype: Of the parameters.
@@ -130,21 +135,25 @@ def assemble(
         ValueError: A tensor is missing, has another shape, or has no place in the model.
     """
     names = {slot.name for slot in slots}
-    if missing := sorted(names - available):
+    if missing := sorted(names - shapes.keys()):
         raise ValueError(f"{file} lacks the tensor {_some(missing)}")
-    if foreign := sorted(name for name in available - names if not unused(name)):
+    if foreign := sorted(name for name in shapes.keys() - names if not unused(name)):
         raise ValueError(f"{file} holds a tensor that has no place in the model: {_some(foreign)}")
-    arrays = {
-        path: np.empty(leaf.shape, leaf.dtype) for path, leaf in _flat(lm.shapes(dtype=dtype))
-    }
+    for slot in slots:
+        if shapes[slot.name] != slot.shape:
+            raise ValueError(
+                f"{file}: the tensor {slot.name} must have the shape {slot.shape}, got "
+                f"{shapes[slot.name]}"
+            )
+    arrays: dict[tuple[str, ...], np.ndarray] = {}
+    for slot in slots:
+        shape = slot.shape[::-1] if slot.transposed else slot.shape
+        stack = () if slot.layer is None else (num_layers,)
+        if slot.path not in arrays:
+            arrays[slot.path] = np.empty((*stack, *shape), dtype)
 
     def fill(slot: Slot) -> None:
         tensor = read(slot)
-        if tensor.shape != slot.shape:
-            raise ValueError(
-                f"{file}: the tensor {slot.name} must have the shape {slot.shape}, got "
-                f"{tensor.shape}"
-            )
         target = arrays[slot.path] if slot.layer is None else arrays[slot.path][slot.layer]
         target[...] = tensor.T if slot.transposed else tensor
 
@@ -198,11 +207,6 @@ def check_dtype(dtype: Any) -> None:
         raise ValueError(
             f"dtype {jnp.dtype(dtype)} needs jax.config.update('jax_enable_x64', True)"
         )
-
-
-def _flat(params: Params) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        yield tuple(entry.key for entry in path), leaf
 
 
 def _some(names: list[str]) -> str:

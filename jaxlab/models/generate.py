@@ -182,7 +182,7 @@ def generate(
 
 def pad_prompts(
     prompts: Sequence[Sequence[int]], *, pad_id: int = 0, shortest: int = 16
-) -> tuple[Int[np.ndarray, "batch time"], Bool[np.ndarray, "batch time"]]:
+) -> tuple[Int[Array, "batch time"], Bool[Array, "batch time"]]:
     """Prompts padded at the left to one length, a power of two, and the mask of real tokens.
 
     Few lengths mean few compilations of ``generate``.
@@ -210,4 +210,4 @@ def pad_prompts(
     for row, prompt in enumerate(prompts):
         tokens[row, length - len(prompt) :] = prompt
         mask[row, length - len(prompt) :] = True
-    return tokens, mask
+    return jnp.asarray(tokens), jnp.asarray(mask)

@@ -48,9 +48,9 @@ def gguf_model(
 
     params = assemble(
         str(file.path),
-        lm,
-        list(layout(lm, lambda leaf: leaf.gguf)),
-        available=file.tensors.keys(),
+        layout(lm, lambda leaf: leaf.gguf),
+        num_layers=config.num_layers,
+        shapes={name: tensor.shape for name, tensor in file.tensors.items()},
         unused=lambda name: name == "rope_freqs.weight",
         read=read,
         dtype=dtype,

@@ -72,7 +72,7 @@ def open_gguf(path: Path) -> GgufFile:
         ValueError: It is no GGUF file, is damaged or cut short, or has an unknown quantisation.
     """
     try:
-        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
     except ImportError as error:
         raise missing_package("a GGUF file", "gguf", error, extra="models") from error
     with path.open("rb") as stream:

@@ -15,7 +15,7 @@ from jaxlab.models.safetensors_folders import folder_model
 from jaxlab.models.tokenizer import Tokenizer
 from jaxlab.models.tokenizer_files import folder_tokenizer, gguf_tokenizer
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "find_model", "load"]
 
 
 class Loaded(NamedTuple):
@@ -70,7 +70,7 @@ def load(name_or_path: str | Path, *, dtype: Any = jnp.float32, remat: bool = Fa
             tensor or the tokenizer; the message names the file and the tensor.
     """
     check_dtype(dtype)
-    path = _find(name_or_path)
+    path = find_model(name_or_path)
     if path.is_dir():
         tokenizer = folder_tokenizer(path)
         lm, params = folder_model(path, dtype=dtype, remat=remat)
@@ -86,7 +86,12 @@ def load(name_or_path: str | Path, *, dtype: Any = jnp.float32, remat: bool = Fa
     return Loaded(lm, params, tokenizer)
 
 
-def _find(name_or_path: str | Path) -> Path:
+def find_model(name_or_path: str | Path) -> Path:
+    """The file or folder that ``load`` reads.
+
+    Raises:
+        FileNotFoundError: There is no such model here, and none could be downloaded.
+    """
     path = Path(name_or_path).expanduser()
     if path.exists():
         return path

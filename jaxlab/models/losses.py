@@ -83,9 +83,8 @@ def next_token_loss(lm: CausalLM) -> Callable[[Params, TokenBatch], Float[Array,
 
     def loss(params: Params, batch: TokenBatch) -> Array:
         scored = batch.mask.at[..., 0].set(False)
-        total = scored.sum()
-        check_value("mask", total, lambda count: count > 0, "true at a token after the first")
-        return -lm.log_prob(params, batch.tokens, scored).sum() / total
+        check_value("mask", scored, lambda mask: mask.any(), "true at a token after the first")
+        return -lm.log_prob(params, batch.tokens, scored).sum() / scored.sum()
 
     return loss
 

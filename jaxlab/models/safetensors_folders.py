@@ -53,21 +53,22 @@ def folder_model(
         raise ValueError(f"{path}: {error}") from error
     lm = CausalLM(config, remat=remat)
     files = {name: _open(folder / name) for name in set(where.values())}
+    views = {name: _view(folder / file, files[file], name) for name, file in where.items()}
 
     def read(slot: Slot) -> np.ndarray:
-        return _tensor(folder / where[slot.name], files[where[slot.name]], slot.name)
+        return views[slot.name][:]
 
     params = assemble(
         str(folder),
-        lm,
-        list(layout(lm, lambda leaf: leaf.hugging_face)),
-        available=where.keys(),
+        layout(lm, lambda leaf: leaf.hugging_face),
+        num_layers=config.num_layers,
+        shapes={name: tuple(view.get_shape()) for name, view in views.items()},
         unused=lambda name: name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq"),
         read=read,
         dtype=dtype,
     )
     if config.tied_embeddings and "lm_head.weight" in where:
-        head = _tensor(folder, files[where["lm_head.weight"]], "lm_head.weight")
+        head = views["lm_head.weight"][:]
         if not np.array_equal(jnp.asarray(head, dtype), params["embed"]["embedding"]):
             raise ValueError(
                 f"{folder}: config.json ties the head to the embedding, but the tensor "
@@ -110,7 +111,7 @@ def export_safetensors(
     folder = Path(folder).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"folder must not exist or be empty, got {str(folder)!r}")
-    slots = list(layout(lm, lambda leaf: leaf.hugging_face))
+    slots = layout(lm, lambda leaf: leaf.hugging_face)
     tensors = {slot.name: np.ascontiguousarray(take(params, slot)) for slot in slots}
     dtypes = {tensor.dtype.name for tensor in tensors.values()}
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -161,18 +162,18 @@ def _open(path: Path) -> Any:
         raise ValueError(f"{path} is missing or is no safetensors file: {error}") from error
 
 
-def _tensor(path: Path, file: Any, name: str) -> np.ndarray:
+def _view(path: Path, file: Any, name: str) -> Any:
     from safetensors import SafetensorError
 
     try:
-        kind = file.get_slice(name).get_dtype()
-        if kind not in _FLOATS:
-            raise ValueError(
-                f"{path}: the tensor {name} must be one of {', '.join(_FLOATS)}, got {kind}"
-            )
-        return file.get_tensor(name)
+        view = file.get_slice(name)
     except SafetensorError as error:
-        raise ValueError(f"{path}: the tensor {name} cannot be read: {error}") from error
+        raise ValueError(f"{path} lacks the tensor {name}") from error
+    if view.get_dtype() not in _FLOATS:
+        raise ValueError(
+            f"{path}: the tensor {name} must be one of {', '.join(_FLOATS)}, got {view.get_dtype()}"
+        )
+    return view
 
 
 def _read_config(config: Mapping[str, Any], *, has_head: bool) -> LlamaConfig:

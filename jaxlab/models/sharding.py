@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
-__all__ = ["RULES", "Rules", "batch_sharding", "param_shardings"]
+from jaxlab.core.checks import check_count
+
+__all__ = ["RULES", "Rules", "batch_sharding", "device_mesh", "param_shardings"]
 
 Rules: TypeAlias = Sequence[tuple[str, P]]
 """Pairs of a regular expression for a parameter's path and its axes; the first match counts."""
@@ -28,13 +30,32 @@ RULES: Rules = (
 )
 
 
+def device_mesh(*, data: int, model: int) -> Mesh:
+    """A mesh of ``data * model`` devices, over which XLA splits computations by itself.
+
+    Raises:
+        ValueError: There are fewer devices.
+
+    Example:
+        >>> device_mesh(data=1, model=1).axis_names
+        ('data', 'model')
+    """
+    check_count("data", data)
+    check_count("model", model)
+    if data * model > len(jax.devices()):
+        raise ValueError(
+            f"data * model must be at most the {len(jax.devices())} devices, got {data * model}"
+        )
+    return jax.make_mesh((data, model), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
 def param_shardings(mesh: Mesh, params: PyTree, rules: Rules = RULES) -> PyTree:
     """The sharding of every parameter, for ``jax.device_put`` or ``jax.jit``.
 
     An axis that the mesh lacks, or whose size does not divide the array's, is not split.
 
     Args:
-        mesh: Devices with axes such as ``data`` and ``model``.
+        mesh: Devices with axes such as ``data`` and ``model`` (``device_mesh``).
         params: Arrays, or their shapes (``CausalLM.shapes``).
         rules: The table.
 
@@ -42,7 +63,7 @@ def param_shardings(mesh: Mesh, params: PyTree, rules: Rules = RULES) -> PyTree:
         ValueError: A parameter that no rule matches.
 
     Example:
-        >>> mesh = jax.make_mesh((1, 1), ("data", "model"))
+        >>> mesh = device_mesh(data=1, model=1)
         >>> shardings = param_shardings(mesh, {"embed": {"embedding": jax.numpy.ones((4, 2))}})
         >>> tuple(shardings["embed"]["embedding"].spec)
         ('model', None)

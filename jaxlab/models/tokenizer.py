@@ -1,9 +1,13 @@
 """Text to token ids and back, and conversations to text, as a model was trained with them."""
 
 import json
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, SupportsIndex
+
+import jax
+import numpy as np
 
 __all__ = ["Tokenizer", "byte_alphabet"]
 
@@ -82,7 +86,7 @@ class Tokenizer:
             raise ValueError("bos must be False: this tokenizer has no token that opens a text")
         return [self.bos_id, *encoding.ids]
 
-    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+    def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = False) -> str:
         """The text of tokens; bytes that are no UTF-8 (a cut character) become U+FFFD.
 
         Args:
@@ -97,7 +101,7 @@ class Tokenizer:
             return self.decode_bytes(ids, skip_special=skip_special).decode(errors="replace")
         return self.backend.decode(self._checked_ids(ids), skip_special_tokens=skip_special)
 
-    def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = False) -> bytes:
+    def decode_bytes(self, ids: Iterable[SupportsIndex], *, skip_special: bool = False) -> bytes:
         """The bytes of tokens, exactly, where the vocabulary is one of bytes.
 
         Raises:
@@ -146,12 +150,12 @@ class Tokenizer:
         """Token ids of a conversation; as ``chat``, special tokens in the messages included."""
         return self.encode(self.chat(messages, add_generation_prompt), special=True, bos=False)
 
-    def _checked_ids(self, ids: Iterable[int]) -> list[int]:
+    def _checked_ids(self, ids: Iterable[SupportsIndex]) -> list[int]:
         checked = []
-        for i in ids:
+        for i in ids.tolist() if isinstance(ids, np.ndarray | jax.Array) else ids:
             try:
-                checked.append(i.__index__())
-            except (AttributeError, TypeError):
+                checked.append(operator.index(i))
+            except TypeError:
                 raise TypeError(f"ids must be integers, got {i!r}") from None
             if not 0 <= checked[-1] < self.vocab_size:
                 raise ValueError(f"ids must be in 0 to {self.vocab_size - 1}, got {checked[-1]}")
@@ -164,7 +168,10 @@ class Tokenizer:
         if token is None:
             raise ValueError(f"ids must be in the vocabulary, got {i}, which it leaves out")
         alphabet = _byte_of_character()
-        return bytes(alphabet[character] for character in token)
+        try:
+            return bytes(alphabet[character] for character in token)
+        except KeyError:  # a placeholder that is not written in the alphabet of bytes
+            return token.encode()
 
 
 @cache

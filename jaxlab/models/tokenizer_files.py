@@ -67,7 +67,7 @@ def byte_pair_tokenizer(
 
     Raises:
         ImportError: The package ``tokenizers`` is not installed.
-        ValueError: ``cut`` is not known, or a merge has no two parts.
+        ValueError: ``cut`` is not known, or merges are not of two tokens each.
     """
     tokenizers = _package()
     name = _ALIASES.get(cut, cut)
@@ -77,9 +77,11 @@ def byte_pair_tokenizer(
     if wrong := [merge for merge, pair in zip(merges, pairs, strict=True) if len(pair) != 2]:
         raise ValueError(f"merges must be two parts separated by a space, got {wrong[0]!r}")
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.BPE(vocabulary, pairs, ignore_merges=name == "llama-bpe")
-    )
+    try:
+        model = tokenizers.models.BPE(vocabulary, pairs, ignore_merges=name == "llama-bpe")
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise ValueError(f"merges must be of tokens: {error}") from error
+    backend = tokenizers.Tokenizer(model)
     pre = tokenizers.pre_tokenizers
     backend.pre_tokenizer = pre.Sequence(
         [
@@ -202,6 +204,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # of JSON or of UTF-8
         raise ValueError(f"{path} is no JSON: {error}") from error
     if not isinstance(content, dict):
