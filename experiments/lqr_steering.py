@@ -325,8 +325,7 @@ def deviations_and_bounds(
         remainder = away[1:] - jnp.einsum("kij,kj->ki", closed, away[:-1])
         sizes = tracking.weighted_norms(P, away)
         left = jnp.sqrt(jnp.einsum("ki,kij,kj->k", remainder, P[1:], remainder))
-        curvatures = 2 * left / jnp.maximum(sizes[:-1], 1e-20) ** 2
-        return sizes, tracking.tracking_bound(norms, sizes, curvatures)
+        return sizes, tracking.tracking_bound(norms, sizes[0], left)
 
     return jax.vmap(one, in_axes=1)(done.states)
 

@@ -93,8 +93,7 @@ def variation_of_constants(
     remainders = instance.quadratic * path[:-1] ** 2
     measure = later * P[1:] + (1 - later) * P[:-1]
     left_over = jnp.sqrt(jnp.einsum("ki,kij,kj->k", remainders, measure, remainders))
-    curvatures = 2 * left_over / sizes[:-1] ** 2
-    bound = tracking.tracking_bound(norms, sizes, curvatures)
+    bound = tracking.tracking_bound(norms, sizes[0], left_over)
     scale = bound + sizes
     # Without a remainder and from the worst start the first term is all there is.
     last = worst_growth(closed, P)
@@ -167,7 +166,7 @@ CLAIMS = (
     Claim(
         name="lqr_steering/tracking_bound",
         statement=(
-            "|d_k| <= |Phi(k,0)||d_0| + sum_i |Phi(k,i+1)| l_i/2 |d_i|^2 in the norms of P, "
+            "d' = A d + r: |d_k| <= |Phi(k,0)||d_0| + sum_i |Phi(k,i+1)||r_i| in the norms of P, "
             "attained without remainder"
         ),
         source="arXiv:2604.19018, Theorem 4.2; exact by variation of constants",

@@ -260,7 +260,7 @@ def _fine(value: Any) -> Any:
 def _matrices(value: Any, steps: int, size: int, dtype: Any) -> Array:
     value = jnp.asarray(value, dtype)
     if value.ndim <= 1:
-        value = value[..., None, None] * jnp.eye(size, dtype=dtype)
+        value = jnp.einsum("...,ij->...ij", value, jnp.eye(size, dtype=dtype))
     if value.shape[-2:] != (size, size):
         raise ValueError(f"weights must be matrices of {size} x {size}, got shape {value.shape}")
     return jnp.broadcast_to(value, (steps, size, size))

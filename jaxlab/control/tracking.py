@@ -62,7 +62,8 @@ def lyapunov_contractions(
         >>> [round(float(norm) ** 2, 4) for norm in lyapunov_contractions(weights)]
         [0.2381, 0.2]
     """
-    largest = jnp.linalg.eigvalsh(weights[:-1])[:, -1]
+    # At least 1 but for rounding, which would make a NaN of the root.
+    largest = jnp.maximum(jnp.linalg.eigvalsh(weights[:-1])[:, -1], 1)
     return jnp.sqrt(1 - 1 / largest)
 
 
@@ -116,35 +117,33 @@ def weighted_norms(
 
 def tracking_bound(
     norms: Float[Array, "steps_and_one steps_and_one"],
-    deviations: Float[Array, " steps_and_one"],
-    curvatures: Float[Array, " steps"],
+    start: Float[Array, ""],
+    remainders: Float[Array, " steps"],
 ) -> Float[Array, " steps_and_one"]:
-    r"""What ``||delta_k||`` cannot exceed, given the deviations before ``k``.
+    r"""What ``||delta_k||`` cannot exceed, by variation of constants.
 
     .. math::
         \|\delta_k\|_{P_k} \le \|\Phi(k, 0)\| \|\delta_0\|
-            + \sum_{i<k} \|\Phi(k, i+1)\| \frac{\ell_i}{2} \|\delta_i\|_{P_i}^2
+            + \sum_{i<k} \|\Phi(k, i+1)\| \|r_i\|_{P_{i+1}}
 
     Args:
-        norms: ``transition_norms``.
-        deviations: ``||delta_i||`` in the norms of the weights, measured or bounded.
-        curvatures: ``l_i``, at least 0.
+        norms: ``transition_norms``, or ``chained_norms``.
+        start: ``||delta_0||``.
+        remainders: ``||r_i||`` in the norm after the step, or bounds of them; where the remainder
+            is of second order, ``l_i / 2 * ||delta_i|| ** 2``.
 
     Raises:
-        ValueError: Shapes do not fit, or a negative curvature.
+        ValueError: Shapes do not fit, or a negative remainder.
 
     Example:
         >>> norms = jnp.array([[1.0, 0.0], [0.5, 1.0]])
-        >>> tracking_bound(norms, jnp.array([2.0, 0.0]), jnp.array([0.5])).tolist()
+        >>> tracking_bound(norms, jnp.array(2.0), jnp.array([1.0])).tolist()
         [2.0, 2.0]
     """
-    steps = norms.shape[0] - 1
-    check_leading_axis("deviations", deviations, steps + 1, "states")
-    check_leading_axis("curvatures", curvatures, steps, "steps")
-    check_value("curvatures", curvatures, lambda x: x >= 0, "at least 0")
-    remainders = curvatures / 2 * deviations[:-1] ** 2
+    check_leading_axis("remainders", remainders, norms.shape[0] - 1, "steps")
+    check_value("remainders", remainders, lambda x: x >= 0, "at least 0")
     # Row k takes Phi(k, i + 1) for i < k: the columns after the first, 0 above the diagonal.
-    return norms[:, 0] * deviations[0] + norms[:, 1:] @ remainders
+    return norms[:, 0] * start + norms[:, 1:] @ remainders
 
 
 def apriori_bound(

@@ -230,7 +230,7 @@ def _pid_step(
     total = jnp.where(resets[k], 0, total) + error
     change = jnp.where(k == 0, 0, error - last)
     strength = gains[0] * error + gains[1] * total + gains[2] * change
-    return (total, error), strength[..., None] * directions[k]
+    return (total, error), jnp.einsum("...,d->...d", strength, directions[k])
 
 
 def _fixed_step(inputs: Array, state: Any, k: Any, z: Array) -> tuple[Any, Array]:
@@ -238,13 +238,14 @@ def _fixed_step(inputs: Array, state: Any, k: Any, z: Array) -> tuple[Any, Array
 
 
 def _tracking_step(gains: Array, nominal: Array, state: Any, k: Any, z: Array) -> tuple[Any, Array]:
-    return state, jnp.einsum("ij,...j->...i", gains[k], nominal[k] - z)
+    away = jnp.broadcast_to(nominal[k], z.shape) - z
+    return state, jnp.einsum("ij,...j->...i", gains[k], away)
 
 
 def _low_rank_step(
     left: Array, right: Array, offsets: Array, state: Any, k: Any, z: Array
 ) -> tuple[Any, Array]:
-    return state, offsets[k] - (z @ right[k]) @ left[k].T
+    return state, jnp.broadcast_to(offsets[k], z.shape) - (z @ right[k]) @ left[k].T
 
 
 def _init_all(inits: tuple[Partial, ...]) -> tuple[Any, ...]:

@@ -86,10 +86,10 @@ class SteeringHyper(NamedTuple):
 
 
 class SteeringState(NamedTuple):
-    """Attributes: layer: the next one, ``k``; z: its input; policy: with ``K_k v_k``."""
+    """Attributes: z: the input of the next layer; layer: its number; policy: with ``K_k v_k``."""
 
-    layer: Int[Array, ""]
     z: Float[Array, " dim"]
+    layer: Int[Array, ""]
     policy: LowRankPolicy
 
 
@@ -163,7 +163,7 @@ def lqr_steering() -> Method:
         check_finite("problem.setpoint", problem.setpoint)
         weights = Weights(hyper.state_cost, hyper.input_cost, hyper.final_cost)
         policy = riccati(LinearSystem(problem.jacobians), weights).policy
-        start = jnp.asarray(0, jnp.int32), problem.plant.start
+        start = problem.plant.start, jnp.asarray(0, jnp.int32)
         return SteeringState(*start, alqr_policy(policy, problem.setpoint))
 
     def step(
@@ -176,7 +176,7 @@ def lqr_steering() -> Method:
         error = setpoint_values(problem.setpoint, hyper.strength)[k] - feature
         layer = jax.tree.map(lambda leaf: leaf[k], problem.plant.layers)
         after = problem.plant.advance(layer, state.z) + u
-        return SteeringState(k + 1, after, state.policy), SteeringInfo(
+        return SteeringState(after, k + 1, state.policy), SteeringInfo(
             feature, error, jnp.sum(u**2)
         )
 

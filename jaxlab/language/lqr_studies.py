@@ -135,6 +135,7 @@ def continuations(
     key: Array,
     *,
     max_new_tokens: int,
+    top_k: int = 50,
     top_p: float = 0.9,
 ) -> Continuations:
     """Continue prompts under a policy, and let the unsteered model judge what came out.
@@ -150,11 +151,12 @@ def continuations(
         strength: ``lambda``.
         key: A typed key.
         max_new_tokens: Length of the continuations.
-        top_p: See ``jaxlab.models.generate.choose_token``.
+        top_k: See ``jaxlab.models.generate.choose_token``; at most the vocabulary.
+        top_p: Likewise.
     """
     made = generate(
         lm, params, tokens, key, max_new_tokens=max_new_tokens, mask=mask, temperature=1.0,
-        top_p=top_p, control=decoding_control(low_rank(policy, strength)),
+        top_k=top_k, top_p=top_p, control=decoding_control(low_rank(policy, strength)),
     )  # fmt: skip
     asked = jnp.broadcast_to(question, (tokens.shape[0], question.shape[0]))
     whole = jnp.concatenate([tokens, made.tokens, asked], axis=1)

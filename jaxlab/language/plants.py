@@ -115,7 +115,7 @@ def linear_plant(system: LinearSystem, start: Float[Array, "*batch dim"]) -> Pla
 
 
 def _advance_linear(layer: tuple[Array, Array], z: Array) -> Array:
-    return jnp.einsum("ij,...j->...i", layer[0], z) + layer[1]
+    return jnp.einsum("ij,...j->...i", layer[0], z) + jnp.broadcast_to(layer[1], z.shape)
 
 
 def trajectory(plant: Plant) -> Float[Array, "layers_and_one *batch dim"]:

@@ -152,7 +152,7 @@ def restoration(noise, tree):
 def four_layers(noise, tree):
     """A linear plant of four layers; steering is deterministic."""
     del noise, tree
-    matrices = jnp.eye(DIM) + 0.3 * jax.random.normal(KEY, (4, DIM, DIM))
+    matrices = 0.3 * jax.random.normal(KEY, (4, DIM, DIM)) + jnp.eye(DIM)[None]
     directions = jnp.tile(jnp.array([0.6, 0.0, 0.8]), (5, 1))
     point = FeatureSetpoint(directions, jnp.full(5, 0.1), jnp.linspace(1.0, 2.0, 5))
     return SteeringProblem(linear_plant(LinearSystem(matrices), START), matrices, point)

@@ -120,12 +120,12 @@ def test_norms_of_transitions_by_matrix_roots():
 
 def test_the_bound_written_as_loops():
     norms = np.tril(GENERATOR.uniform(size=(STEPS + 1, STEPS + 1)))
-    sizes, curvatures = GENERATOR.uniform(size=STEPS + 1), GENERATOR.uniform(size=STEPS)
-    found = tracking.tracking_bound(*map(jnp.asarray, (norms, sizes, curvatures)))
+    start, remainders = np.array(0.7), GENERATOR.uniform(size=STEPS)
+    found = tracking.tracking_bound(*map(jnp.asarray, (norms, start, remainders)))
     for k in range(STEPS + 1):
-        expected = norms[k, 0] * sizes[0]
+        expected = norms[k, 0] * start
         for i in range(k):
-            expected += norms[k, i + 1] * curvatures[i] / 2 * sizes[i] ** 2
+            expected += norms[k, i + 1] * remainders[i]
         np.testing.assert_allclose(found[k], expected, rtol=1e-12)
 
 

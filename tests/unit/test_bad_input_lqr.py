@@ -56,8 +56,8 @@ LM = CausalLM(LlamaConfig(vocab_size=9, dim=8, num_layers=1, num_heads=2, mlp_di
         ),
         (lambda: tracking.apriori_bound(1.0, 1.0, 1.0, num_steps=1), r"rate must be in \[0, 1\)"),
         (
-            lambda: tracking.tracking_bound(jnp.eye(3), jnp.ones(3), -jnp.ones(2)),
-            "curvatures must be at least 0",
+            lambda: tracking.tracking_bound(jnp.eye(3), jnp.ones(()), -jnp.ones(2)),
+            "remainders must be at least 0",
         ),
         (lambda: plants.model_plant(LM, {}, jnp.array([1])), "tokens must be at least 2"),
         (
