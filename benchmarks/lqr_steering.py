@@ -126,7 +126,7 @@ def test_jacobians_of_all_layers(report):
     report("Jacobians of 30 layers, one prompt", f"{mine:.2f} s")
     report("Jacobians: PyTorch's jacfwd / jaxlab", f"{peer / mine:.2f}")
     point = FeatureSetpoint(jnp.full((31, 576), 1 / 24, jnp.float32), jnp.zeros(31), jnp.ones(31))
-    free = jax.jit(lambda *args: plant_feature_lqr(*args, WEIGHTS))
+    free = jax.jit(functools.partial(plant_feature_lqr, weights=WEIGHTS))
     free(plant, states, point)
     rank = best(lambda: free(plant, states, point))
     report("feature LQR without matrices, one prompt", f"{rank:.2f} s")

@@ -16,7 +16,7 @@ from jaxlab.control import tracking
 from jaxlab.control.lqr import AffinePolicy, LinearSystem, Weights, closed_loop, riccati
 from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main
 from jaxlab.experiment.lqr_inputs import Inputs, Start, first_layers, make_inputs, start
-from jaxlab.experiment.lqr_report import GRIDS, SETTINGS, draw, judge
+from jaxlab.experiment.lqr_report import GRIDS, SETTINGS, TRACKED, draw, judge
 from jaxlab.experiment.measure import sweep
 from jaxlab.language import lqr_studies as studies
 from jaxlab.language.controllers import low_rank, s_pid, steer, trajectory_tracking
@@ -41,7 +41,6 @@ from jaxlab.models.llama import Params
 from jaxlab.models.load import load
 
 WEIGHTS = Weights(0.1, 10.0, 1.0)
-TRACKING = Weights(100.0, 0.1, 1000.0)
 SAMPLED = (
     ("unsteered", 0.0),
     ("A-LQR", 1.0),
@@ -181,6 +180,9 @@ def make_policies(
     vectors = point.directions * point.scales[:, None]
     layers = vectors.shape[0] - 1
     found["proportional"] = feedback_policy(_single(0.3) * point.directions[:-1], point)
+    found["proportional, centred"] = feedback_policy(
+        _single(0.3) * point.directions[:-1], known.centred
+    )
     found["ActAdd, all layers"] = constant_policy(vectors[1:])
     at = (jnp.arange(layers) == 2 * layers // 3)[:, None]
     found["ActAdd, one layer"] = constant_policy(jnp.where(at, vectors[1:], 0))
@@ -269,7 +271,7 @@ def pid_rows(inputs: Inputs, known: Linear, neutral: Start, session: Session) ->
 
     @jax.jit
     def one(params: Params, begun: Start, strength: jax.Array) -> studies.NextToken:
-        controller = s_pid(point, strength)
+        controller = s_pid(known.centred, strength)
         return studies.next_token(
             lm, params, begun.plant, controller, point, inputs.words, begun.logits
         )
@@ -301,9 +303,9 @@ def _layer_rows(name: str, strength: float, seen: jax.Array, point: FeatureSetpo
     """Features and their distance from a strength of 1, by layer, both over ``mu``."""
     errors = studies.relative_errors(seen, setpoint_values(point, 1.0), point.scales)
     means = jnp.mean(seen, axis=1) / jnp.where(point.scales > 0, point.scales, 1)
-    where = {"dataset": f"strength {strength:g}"}
+    where = f"strength {strength:g}"
     return [
-        Row(name, metric, float(value), step=k, **where)
+        Row(name, metric, float(value), step=k, dataset=where)
         for metric, values in (("tracking_error", errors), ("feature", means))
         for k, value in enumerate(values)
     ]
@@ -311,10 +313,10 @@ def _layer_rows(name: str, strength: float, seen: jax.Array, point: FeatureSetpo
 
 @jax.jit
 def deviations_and_bounds(
-    begun: Start, A: jax.Array, nominal: jax.Array
+    begun: Start, A: jax.Array, nominal: jax.Array, weights: Weights
 ) -> tuple[jax.Array, jax.Array]:
     """Tracking a nominal trajectory, ``[prompts, layers + 1]``."""
-    policy = riccati(LinearSystem(A), TRACKING).policy
+    policy = riccati(LinearSystem(A), weights).policy
     done = steer(begun.plant, trajectory_tracking(policy, nominal))
     closed = closed_loop(LinearSystem(A), policy)
     P = tracking.lyapunov_weights(closed)
@@ -332,15 +334,18 @@ def deviations_and_bounds(
 
 def bound_rows(known: Linear, neutral: Start, session: Session) -> list[Row]:
     """Tracking a whole trajectory: the true deviations against the bound from norms of layers."""
-    nominal = known.good.states.mean(axis=1)
+    nominal, rows = known.good.states.mean(axis=1), []
     with session.timed("bound"):
-        sizes, bounds = deviations_and_bounds(neutral, known.jacobians, nominal)
-    return [
-        Row(f"prompt {i}", metric, float(value), step=k)
-        for metric, table in (("deviation", sizes), ("bound", bounds))
-        for i, values in enumerate(table)
-        for k, value in enumerate(values)
-    ]
+        for name, setting in TRACKED.items():
+            weights = Weights(*map(_single, setting))
+            found = deviations_and_bounds(neutral, known.jacobians, nominal, weights)
+            for metric, table in zip(("deviation", "bound"), found, strict=True):
+                rows += [
+                    Row(f"prompt {i}", metric, float(value), step=k, dataset=name)
+                    for i, values in enumerate(table)
+                    for k, value in enumerate(values)
+                ]
+    return rows
 
 
 def text_rows(
@@ -357,8 +362,8 @@ def text_rows(
         index, strength, seed = case
         policy = jax.tree.map(lambda leaf: leaf[index], stacked)
         made = studies.continuations(
-            lm, params, *prompts, question, words, policy, strength, jax.random.key(seed),
-            max_new_tokens=new_tokens,
+            lm, params, prompts.tokens, prompts.mask, question, words, policy, strength,
+            jax.random.key(seed), max_new_tokens=new_tokens,
         )  # fmt: skip
         return made.nats, made.score
 

@@ -58,6 +58,7 @@ _METHODS = {
     "feature LQR": ("green", "^"),
     "feature LQR, centred": ("green", "^"),
     "proportional": ("orange", "s"),
+    "proportional, centred": ("orange", "D"),
     "S-PID": ("purple", "P"),
     "open loop": ("black", "X"),
     "ActAdd, all layers": ("vermilion", "v"),

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxlab.data import sentiment
@@ -25,8 +24,8 @@ QUESTION = ". Overall, it was"
 class Prompts(NamedTuple):
     """Padded prompts. Attributes: tokens; mask: which of them are real."""
 
-    tokens: Int[Array | np.ndarray, "prompts time"]
-    mask: Bool[Array | np.ndarray, "prompts time"]
+    tokens: Int[Array, "prompts time"]
+    mask: Bool[Array, "prompts time"]
 
 
 class Inputs(NamedTuple):
@@ -47,11 +46,12 @@ def make_inputs(loaded: Loaded, *, stems: int, new_tokens: int) -> Inputs:
     encode = loaded.tokenizer.encode
     sets = (sentiment.GOOD_STEMS, sentiment.BAD_STEMS, sentiment.NEUTRAL_STEMS)
     tokens, mask = pad_prompts([encode(stem) for kind in sets for stem in kind[:stems]])
-    kinds = map(Prompts, np.split(tokens, 3), np.split(mask, 3))
+    parts = zip(*(jnp.split(jnp.asarray(x), 3) for x in (tokens, mask)), strict=True)
+    good, bad, neutral = (Prompts(*part) for part in parts)
     sides = ([encode(w)[0] for w in ws] for ws in (sentiment.GOOD_WORDS, sentiment.BAD_WORDS))
     words = Words(*(jnp.array(ids) for ids in sides))
     question = jnp.array(encode(QUESTION))
-    return Inputs(loaded.lm, loaded.params, *kinds, question, words, new_tokens)
+    return Inputs(loaded.lm, loaded.params, good, bad, neutral, question, words, new_tokens)
 
 
 def first_layers(loaded: Loaded, count: int) -> Loaded:

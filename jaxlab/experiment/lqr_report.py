@@ -9,7 +9,7 @@ from jaxlab.experiment.figures import PALETTE, method_style
 from jaxlab.experiment.metrics import Row, select
 from jaxlab.experiment.verdict import Criterion, Report, ReportTable
 
-__all__ = ["GRIDS", "SETTINGS", "draw", "judge"]
+__all__ = ["GRIDS", "SETTINGS", "TRACKED", "draw", "judge"]
 
 SETTINGS = {
     "A-LQR": (0.1, 10.0, 1.0),
@@ -20,14 +20,15 @@ SETTINGS = {
 
 GRIDS: dict[str, tuple[float, ...]] = {
     "unsteered": (0.0,),
-    "A-LQR": (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0),
+    "A-LQR": (-1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0),
     "A-LQR (0.1, 1, 0.1)": (0.5, 1.0, 2.0),
     "A-LQR (1, 1, 1)": (0.5, 1.0, 2.0),
     "A-LQR, centred": (-1.0, 0.0, 1.0, 2.0, 4.0, 6.0),
     "feature LQR": (-1.0, 0.0, 1.0, 2.0),
     "feature LQR, centred": (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0),
-    "proportional": (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0),
-    "S-PID": (0.0, 0.1, 0.25, 0.5, 1.0),
+    "proportional": (-1.0, 0.0, 0.25, 0.5, 1.0, 2.0),
+    "proportional, centred": (-1.0, 0.0, 1.0, 2.0, 4.0, 6.0),
+    "S-PID": (0.0, 0.5, 1.0, 2.0, 3.0),
     "open loop": (0.0, 0.5, 1.0, 2.0, 3.0),
     "ActAdd, all layers": (-0.1, 0.05, 0.1, 0.2, 0.3),
     "ActAdd, one layer": (1.0, 2.0, 4.0, 6.0),
@@ -39,11 +40,15 @@ DRAWN = (
     "A-LQR, centred",
     "feature LQR, centred",
     "proportional",
+    "proportional, centred",
     "S-PID",
     "open loop",
     "ActAdd, all layers",
     "ActAdd, one layer",
 )
+TRACKED = {"r/q = 0.001": (100.0, 0.1, 1000.0), "r/q = 100": (0.1, 10.0, 1.0)}
+"""Prices of state, input and last state where a whole trajectory is tracked."""
+
 BUDGETS = (0.1, 0.25, 0.5, 1.0)
 """Divergences from the unsteered law, in nats, at which controllers are compared."""
 
@@ -111,13 +116,12 @@ def _ratio_of_errors(rows: list[Row]) -> float:
     return float(np.exp(np.mean(np.log(closed / free))))
 
 
-def _bound_ratio(rows: list[Row]) -> float:
-    names = {row.method for row in select(rows, metric="bound")}
-    # All prompts may end with the token that the nominal trajectory starts from.
-    return min(
-        float((_layers(rows, name, "bound") / _layers(rows, name, "deviation"))[1:].min())
-        for name in names
-    )
+def _bound_ratios(rows: list[Row], weights: str) -> np.ndarray:
+    """By prompt and layer; all prompts may end with the token that the nominal path starts from."""
+    found = select(rows, dataset=weights)
+    names = sorted({row.method for row in select(found, metric="bound")})
+    pairs = [(_layers(found, n, "bound"), _layers(found, n, "deviation")) for n in names]
+    return np.array([bound[1:] / deviation[1:] for bound, deviation in pairs])
 
 
 def _criteria(rows: list[Row]) -> list[Criterion]:
@@ -151,7 +155,7 @@ def _criteria(rows: list[Row]) -> list[Criterion]:
         ),
     ]  # fmt: skip
     if select(rows, metric="bound"):  # not with --smoke
-        ratio = _bound_ratio(rows)
+        ratio = float(min(_bound_ratios(rows, weights).min() for weights in TRACKED))
         criteria.append(Criterion("bound over deviation, least", ratio, at_least=0.999, shape=True))
     return criteria
 
@@ -173,14 +177,23 @@ def _notes(rows: list[Row]) -> list[str]:
         f"Distance from a strength of 1 in units of mu, median over layers: {np.median(free):.2f} "
         f"unsteered, {np.median(closed):.2f} under A-LQR, which corrects a part of it only: r is "
         "a hundred times q.",
+        *_bound_notes(rows),
         "Texts are judged by the unsteered model; steering acts on the prompt's last token and all "
         "new ones, and the feedback does not look ahead over tokens.",
     ]
 
 
+def _bound_notes(rows: list[Row]) -> list[str]:
+    if not select(rows, metric="bound"):
+        return []
+    middles = (f"{w}: {np.median(_bound_ratios(rows, w)):.3g}" for w in TRACKED)
+    return [f"Bound over deviation, median of prompts and layers, {'; '.join(middles)}."]
+
+
 def _differences(rows: list[Row], rival: str) -> str:
     pairs = [(_gain_at(rows, "A-LQR", b), _gain_at(rows, rival, b)) for b in BUDGETS]
-    return ", ".join(f"{one - two:+.2f}" for one, two in pairs)
+    gaps = (one - two for one, two in pairs)
+    return ", ".join("not measured" if math.isnan(gap) else f"{gap:+.2f}" for gap in gaps)
 
 
 def _drawn(rows: list[Row]) -> list[str]:
@@ -235,7 +248,9 @@ def draw(rows: list[Row], figure: Any) -> None:
     handles, labels = axes[0, 1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
     for letter, panel in zip("abcdef", axes.flat, strict=True):
-        panel.set_title(f"({letter}) {panel.get_title()}", loc="left")
+        title = panel.get_title()
+        panel.set_title("")
+        panel.set_title(f"({letter}) {title}", loc="left")
 
 
 def _draw_tracking(rows: list[Row], axes: Any) -> None:
@@ -256,7 +271,7 @@ def _draw_frontier(rows: list[Row], axes: Any, cost: str, label: str) -> None:
     for method in _drawn(rows):
         costs, gains = _frontier(rows, method, cost)
         axes.plot(costs, gains, label=method, **method_style(method), markersize=6)
-    axes.set(xscale="log", xlabel=label, ylabel="gain in score", title="next token")
+    axes.set(xscale="log", xlabel=label, ylabel="gain in score", title="next token, gain")
 
 
 def _draw_texts(rows: list[Row], axes: Any) -> None:
@@ -284,16 +299,17 @@ def _draw_alignment(rows: list[Row], axes: Any) -> None:
 
 
 def _draw_bound(rows: list[Row], axes: Any) -> None:
-    names = sorted({row.method for row in select(rows, metric="bound")})
-    for name in names:
-        label = ("deviation", "bound") if name == names[0] else (None, None)
-        for metric, colour, text in zip(
-            ("deviation", "bound"), ("black", "sky"), label, strict=True
-        ):
-            values = _layers(rows, name, metric)
-            axes.semilogy(values, color=PALETTE[colour], label=text, lw=1.5)
-    if not names:
+    axes.set(xlabel="layer's input", ylabel="norm of P", title="deviation and bound")
+    if not select(rows, metric="bound"):
         axes.text(0.5, 0.5, "not with --smoke", ha="center", transform=axes.transAxes)
         return
-    axes.set(xlabel="layer's input", ylabel="norm of P", title="tracking a trajectory")
-    axes.legend(fontsize=11)
+    for weights, colour in zip(TRACKED, ("orange", "blue"), strict=True):
+        found = select(rows, dataset=weights, method="prompt 0")
+        for metric, line in (("deviation", "-"), ("bound", "--")):
+            values = _layers(found, "prompt 0", metric)[1:]
+            layers = np.arange(1, len(values) + 1)
+            label = f"{metric}, {weights}"
+            axes.semilogy(layers, values, line, color=PALETTE[colour], label=label)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, 12 * top)  # room for the legend
+    axes.legend(fontsize=11, loc="upper left")
