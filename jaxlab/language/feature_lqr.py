@@ -92,7 +92,7 @@ def feature_lqr(
         M, s = carry
         layer, c, direction, ask, column = now
         factor = jnp.linalg.cholesky(identity + M.T @ M / r)
-        y = s - (M @ (M.T @ c))[:, None] * has_drift
+        y = s - jnp.outer(M @ (M.T @ c), has_drift)
         pulled = transpose(layer, jnp.concatenate([M, y], axis=1))
         W, z = pulled[:, :-2], pulled[:, -2:]
         right = cho_solve((factor, True), W.T).T / r
@@ -100,11 +100,11 @@ def feature_lqr(
         offset = (y - M @ inner) / r
         before = solve_triangular(factor, W.T, lower=True).T
         before = before.at[:, column].set(jnp.sqrt(q) * direction)
-        slope = q * direction[:, None] * ask + z - W @ inner
+        slope = q * jnp.outer(direction, ask) + z - W @ inner
         return (before, slope), (M, right, offset)
 
     start = jnp.zeros((dim, count + 1), drifts.dtype).at[:, 0].set(jnp.sqrt(final) * v[-1])
-    end = (start, final * v[-1][:, None] * asks[-1])
+    end = (start, final * jnp.outer(v[-1], asks[-1]))
     columns = jnp.arange(count, 0, -1)
     inputs = (layers, drifts, v[:-1], asks[:-1], columns)
     _, (left, right, offsets) = jax.lax.scan(back, end, inputs, reverse=True)

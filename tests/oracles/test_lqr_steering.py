@@ -8,6 +8,7 @@ from jax.tree_util import Partial
 from jaxlab.control.lqr import LinearSystem, Weights, riccati, rollout
 from jaxlab.core import run
 from jaxlab.language import controllers, lqr_studies, plants, policies
+from jaxlab.language.feature_lqr import feature_lqr
 from jaxlab.language.lqr_steering import (
     SteeringProblem,
     lqr_steering,
@@ -162,6 +163,19 @@ def test_open_loops_do_not_look_and_closed_ones_do():
     assert np.abs(controllers.steer(moved, closed).inputs - inputs).max() > 1e-3
 
 
+def test_the_optimum_without_matrices_is_the_dense_one():
+    drifts, weights, strength = jnp.asarray(VECTORS), Weights(0.7, 0.3, 2.0), 1.3
+    found = feature_lqr(lambda A, y: A.T @ y, jnp.asarray(MATRICES), drifts, POINT, weights)
+    low = policies.dense_policy(found, strength)
+    v = np.asarray(POINT.directions)
+    outer = jnp.asarray(v[:, :, None] * v[:, None, :])
+    full = Weights(0.7 * outer[:-1], 0.3, 2.0 * outer[-1])
+    targets = jnp.asarray(np.asarray(setpoint_values(POINT, strength))[:, None] * v)
+    dense = riccati(LinearSystem(jnp.asarray(MATRICES), drifts), full, targets).policy
+    np.testing.assert_allclose(low.gains, dense.gains, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(low.offsets, dense.offsets, rtol=0, atol=1e-11)
+
+
 # Setpoints -------------------------------------------------------------------------------------
 
 
@@ -170,7 +184,7 @@ def test_contrast_in_numpy():
         GENERATOR.normal(size=(LAYERS + 1, 5, DIM)),
         GENERATOR.normal(size=(LAYERS + 1, 4, DIM)),
     )
-    high[0], low[0] = 1.0, 1.0 + 1e-17  # the same last token at the input of the first layer
+    high[0], low[0] = 1.0, 1.0 + 4e-16  # the same last token, but for rounding
     plain = contrast_setpoint(jnp.asarray(high), jnp.asarray(low))
     gap = high.mean(axis=1) - low.mean(axis=1)
     np.testing.assert_allclose(plain.scales[1:], np.linalg.norm(gap, axis=1)[1:], rtol=1e-12)
