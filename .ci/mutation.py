@@ -81,6 +81,18 @@ OWN_TESTS = {
         ),
         (CONFORMANCE, LADDER, "-k", "ais"),
     ),
+    "jaxlab/control": Tests(
+        ("tests/oracles/test_lqr.py", "tests/unit/test_bad_input_lqr.py"),
+        (LADDER, "-k", "lqr"),
+    ),
+    "jaxlab/language": Tests(
+        (
+            "tests/oracles/test_lqr_steering.py",
+            "tests/language",
+            "tests/unit/test_bad_input_lqr.py",
+        ),
+        (CONFORMANCE, LADDER, "-k", "lqr"),
+    ),
     "jaxlab/theory": Tests(
         ("tests/oracles/test_nse.py", "tests/unit/test_bad_input_nse.py"),
         (CONFORMANCE, LADDER, "-k", "nse"),

@@ -99,6 +99,19 @@ _PAPERS = (
         methods=("lmaps",),
         claims=16,
     ),
+    Paper(
+        slug="lqr_steering",
+        title=(
+            "Local Linearity of LLMs Enables Activation Steering via Model-Based Linear Optimal "
+            "Control"
+        ),
+        source="ICML 2026; arXiv:2604.19018",
+        family="language",
+        evidence="reconstruction",
+        summary="Steer a language model's hidden states by feedback through its layers.",
+        methods=("lqr_steering",),
+        claims=11,
+    ),
 )
 
 

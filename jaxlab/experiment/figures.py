@@ -52,6 +52,17 @@ _METHODS = {
     "LMAPS": ("blue", "o"),
     "DAPS": ("orange", "s"),
     "DPS": ("vermilion", "^"),
+    "unsteered": ("grey", "*"),
+    "A-LQR": ("blue", "o"),
+    "A-LQR, centred": ("sky", "D"),
+    "feature LQR": ("green", "^"),
+    "feature LQR, centred": ("green", "^"),
+    "proportional": ("orange", "s"),
+    "proportional, centred": ("orange", "D"),
+    "S-PID": ("purple", "P"),
+    "open loop": ("black", "X"),
+    "ActAdd, all layers": ("vermilion", "v"),
+    "ActAdd, one layer": ("grey", "*"),
 }
 
 _STYLE: dict[Any, Any] = {

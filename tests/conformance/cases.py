@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxlab.control.lqr import LinearSystem
 from jaxlab.core import Method
 from jaxlab.diffusion.gaussian import gaussian_prior
 from jaxlab.diffusion.learned import Training
@@ -16,6 +17,9 @@ from jaxlab.diffusion.operators import matrix_operator
 from jaxlab.diffusion.restoration import Restoration, lmaps_hyper
 from jaxlab.inference.ais import ais_hyper, delayed_ais
 from jaxlab.inference.target import heavy_tailed, make_target
+from jaxlab.language.lqr_steering import SteeringProblem, lqr_steering, steering_hyper
+from jaxlab.language.plants import linear_plant
+from jaxlab.language.setpoints import FeatureSetpoint
 from jaxlab.optim import federated, inexact_agd
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.problems import consensus, graphs
@@ -145,6 +149,15 @@ def restoration(noise, tree):
     )
 
 
+def four_layers(noise, tree):
+    """A linear plant of four layers; steering is deterministic."""
+    del noise, tree
+    matrices = 0.3 * jax.random.normal(KEY, (4, DIM, DIM)) + jnp.eye(DIM)[None]
+    directions = jnp.tile(jnp.array([0.6, 0.0, 0.8]), (5, 1))
+    point = FeatureSetpoint(directions, jnp.full(5, 0.1), jnp.linspace(1.0, 2.0, 5))
+    return SteeringProblem(linear_plant(LinearSystem(matrices), START), matrices, point)
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -177,6 +190,15 @@ PAPER_CASES = {
         smooth=("noise", "scale", "rho"),
         agents=False,
         sampler=True,
+        trees=False,
+    ),
+    "lqr_steering.lqr_steering": Case(
+        lqr_steering,
+        steering_hyper(1.5, state_cost=0.5, input_cost=2.0),
+        four_layers,
+        noise=False,
+        smooth=("strength", "state_cost", "input_cost", "final_cost"),
+        agents=False,
         trees=False,
     ),
     "nse.amp": Case(

@@ -1,0 +1,1 @@
+"""Control of dynamic systems: linear-quadratic regulators and bounds on how they track."""

@@ -1,0 +1,1 @@
+"""Methods for language models, as pure functions of their parameters."""

@@ -1,0 +1,176 @@
+"""Steering of a language model's layers: against the model itself, and against decoding."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from jaxlab.control.lqr import Weights
+from jaxlab.language import controllers, lqr_studies, plants, policies
+from jaxlab.language.feature_lqr import feature_lqr, plant_feature_lqr
+from jaxlab.language.setpoints import FeatureSetpoint, contrast_setpoint, features
+from jaxlab.models.cache import decode_step, prefill
+from jaxlab.models.config import LlamaConfig
+from jaxlab.models.generate import pad_prompts
+from jaxlab.models.llama import CausalLM
+
+GENERATOR = np.random.default_rng(3)
+LAYERS, DIM = 3, 8
+LM = CausalLM(
+    LlamaConfig(vocab_size=11, dim=DIM, num_layers=LAYERS, num_heads=2, num_kv_heads=1, mlp_dim=12)
+)
+TOKENS, MASK = (jnp.asarray(x) for x in pad_prompts([[3, 1, 4, 1, 5], [9, 2]], shortest=8))
+
+
+@functools.cache
+def params():
+    # From NumPy: each draw of JAX's would be compiled.
+    draw = np.random.default_rng(0).normal
+    return jax.tree.map(lambda leaf: jnp.asarray(draw(size=leaf.shape) / 4), LM.shapes())
+
+
+@functools.cache
+def plant():
+    return jax.jit(lambda p: plants.model_plant(LM, p, TOKENS, mask=MASK))(params())
+
+
+def random_setpoint(layers=LAYERS, dim=DIM):
+    v = GENERATOR.normal(size=(layers + 1, dim))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    return FeatureSetpoint(
+        jnp.asarray(v),
+        jnp.asarray(GENERATOR.normal(size=layers + 1)),
+        jnp.asarray(GENERATOR.uniform(0.5, 2.0, size=layers + 1)),
+    )
+
+
+POINT = random_setpoint()
+VECTORS = GENERATOR.normal(size=(LAYERS, DIM))
+
+
+# Layers of a model -----------------------------------------------------------------------------
+
+
+def test_a_batch_of_prompts_is_the_model():
+    states = plants.trajectory(plant())
+    hidden = LM.hidden_states(params(), TOKENS, mask=MASK)[:, :, -1]
+    np.testing.assert_allclose(states, hidden, rtol=1e-10)
+    mean = plants.layer_jacobians(plant(), states)
+    singles = []
+    for tokens in ([3, 1, 4, 1, 5], [9, 2]):
+        one = plants.model_plant(LM, params(), jnp.array(tokens))
+        z = plants.trajectory(one)
+        singles.append(plants.layer_jacobians(one, z))
+        for k in range(LAYERS):
+            layer = jax.tree.map(lambda leaf, k=k: leaf[k], one.layers)
+            width = 1e-6 * jnp.asarray(VECTORS[0])
+            slope = (one.advance(layer, z[k] + width) - one.advance(layer, z[k] - width)) / 2e-6
+            np.testing.assert_allclose(singles[-1][k] @ VECTORS[0], slope, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mean, sum(singles) / 2, rtol=1e-8, atol=1e-10)
+
+
+def test_products_without_matrices_equal_those_with():
+    states = plants.trajectory(plant())
+    matrices = plants.layer_jacobians(plant(), states)
+    policy = plant_feature_lqr(plant(), states, POINT, Weights(0.5, 2.0, 1.0))
+    system = plants.linearize(matrices, states.mean(axis=1))
+    dense = feature_lqr(
+        lambda A, y: A.T @ y, matrices, system.drifts, POINT, Weights(0.5, 2.0, 1.0)
+    )
+    for a, b in zip(policy, dense, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_residuals_vanish_where_the_system_was_taken():
+    one = plants.model_plant(LM, params(), TOKENS[0], mask=MASK[0])
+    states = plants.trajectory(one)
+    system = plants.linearize(plants.layer_jacobians(one, states), states)
+    away = plants.linearization_residuals(one, system, states)
+    np.testing.assert_allclose(away, 0, atol=1e-10)
+    # Of second order: a tenth of the distance leaves a hundredth.
+    far, near = (
+        np.abs(plants.linearization_residuals(one, system, states + s * 1e-3)).max()
+        for s in (1.0, 0.1)
+    )
+    assert 60 < far / near < 160
+
+
+@pytest.mark.parametrize("name", ["low rank", "pid"])
+def test_decoding_is_steered_like_the_plant(name):
+    if name == "pid":
+        controller = controllers.s_pid(POINT, 1.0, reset_every=2)
+    else:
+        policy = policies.feedback_policy(jnp.asarray(VECTORS), POINT)
+        controller = controllers.low_rank(policy, 1.0)
+    cache = prefill(LM, params(), TOKENS[:, :-1], slots=9, mask=MASK[:, :-1])
+    logits, _ = decode_step(
+        LM, params(), cache, TOKENS[:, -1], control=controllers.decoding_control(controller)
+    )
+    done = controllers.steer(plant(), controller)
+    np.testing.assert_allclose(logits, LM.unembed(params(), done.states[-1]), rtol=1e-9)
+    assert np.abs(done.inputs).max() > 0.1
+
+
+# Studies ---------------------------------------------------------------------------------------
+
+WORDS = lqr_studies.Words(jnp.array([1, 2]), jnp.array([7]))
+
+
+def test_what_steering_does_to_the_next_token():
+    controller = controllers.proportional(0.5, POINT, 1.0)
+    free = LM.logits(params(), TOKENS, mask=MASK)[:, -1]
+    seen = lqr_studies.next_token(LM, params(), plant(), controller, POINT, WORDS, free)
+    done = controllers.steer(plant(), controller)
+    steered = scipy.special.softmax(np.asarray(LM.unembed(params(), done.states[-1])), axis=1)
+    unsteered = scipy.special.softmax(np.asarray(free), axis=1)
+    np.testing.assert_allclose(
+        seen.divergence, scipy.special.rel_entr(steered, unsteered).sum(axis=1), rtol=1e-8
+    )
+    odds = np.log(steered[:, 1] + steered[:, 2]) - np.log(steered[:, 7])
+    np.testing.assert_allclose(seen.score, odds, rtol=1e-8)
+    np.testing.assert_allclose(seen.energy, (np.asarray(done.inputs) ** 2).sum(axis=(0, 2)))
+    np.testing.assert_allclose(seen.features[2], done.states[2] @ POINT.directions[2], rtol=1e-12)
+
+
+def test_continuations_are_judged_without_steering():
+    policy, question = policies.constant_policy(jnp.asarray(VECTORS)), jnp.array([6, 6])
+    made = lqr_studies.continuations(
+        LM, params(), TOKENS, MASK, question, WORDS, policy, 1.0, jax.random.key(4),
+        max_new_tokens=3,
+    )  # fmt: skip
+    for i, prompt in enumerate(([3, 1, 4, 1, 5], [9, 2])):
+        text = jnp.array([*prompt, *made.tokens[i].tolist(), 6, 6])
+        scores = LM.log_prob(params(), text)[len(prompt) : len(prompt) + 3]
+        np.testing.assert_allclose(made.nats[i], -scores.mean(), rtol=1e-8)
+        last = LM.logits(params(), text)[-1]
+        np.testing.assert_allclose(made.score[i], lqr_studies.word_score(last, WORDS), rtol=1e-8)
+
+
+@pytest.mark.lm
+def test_the_real_model_is_steered(smollm):
+    lm, weights, tokenizer = smollm
+    sides = [
+        pad_prompts([tokenizer.encode(text) for text in texts])
+        for texts in (("I loved this film, it was", "A lovely day, it was"),
+                      ("I hated this film, it was", "An awful day, it was"), ("The movie was",))
+    ]  # fmt: skip
+
+    @jax.jit
+    def measure(weights, sides):
+        good, bad, test = (plants.model_plant(lm, weights, t, mask=m) for t, m in sides)
+        states = [plants.trajectory(side) for side in (good, bad)]
+        point = contrast_setpoint(*states, centered=True)
+        policy = plant_feature_lqr(good, states[0], point, Weights(0.1, 10.0, 1.0))
+
+        def ends(strength):
+            done = controllers.steer(test, controllers.low_rank(policy, strength))
+            return features(point, done.states)[-1, 0], jnp.sum(done.inputs**2)
+
+        return jax.lax.map(ends, jnp.array([-2.0, 0.0, 2.0], jnp.float32))
+
+    feature, energy = measure(weights, sides)
+    assert (np.diff(feature) > 0).all()
+    assert (energy > 0).all()
