@@ -52,7 +52,7 @@ SAMPLED = (
     ("ActAdd, all layers", 0.2),
 )
 """Which controllers write text, at which strengths."""
-SMOKE_LAYERS = 8
+SMOKE_LAYERS = 5
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Args(CommonArgs):
     """Flags of the experiment."""
 
     model: str = "smollm2-135m-instruct"
-    """As for jaxlab.models.load; with --smoke only its first 8 layers are used."""
+    """As for jaxlab.models.load; with --smoke only its first 5 layers are used."""
     new_tokens: int = 24
     """Length of the steered continuations; with --smoke at most 4."""
 

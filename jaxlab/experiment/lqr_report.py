@@ -52,12 +52,19 @@ TRACKED = {"r/q = 0.001": (100.0, 0.1, 1000.0), "r/q = 100": (0.1, 10.0, 1.0)}
 BUDGETS = (0.1, 0.25, 0.5, 1.0)
 """Divergences from the unsteered law, in nats, at which controllers are compared."""
 
+GAINS = (2.0, 4.0, 6.0)
+"""Gains in score, at whose energy they are compared."""
+
 _RISING = (-1.0, 0.0, 1.0, 2.0)
 
 
 def judge(rows: list[Row]) -> Report:
     """Criteria, notes and tables."""
-    return Report(_criteria(rows), _notes(rows), [_frontier_table(rows), _text_table(rows)])
+    return Report(
+        _criteria(rows),
+        _notes(rows),
+        [_frontier_table(rows), _energy_table(rows), _text_table(rows)],
+    )
 
 
 def _value(rows: list[Row], **fields: Any) -> float:
@@ -98,12 +105,19 @@ def _frontier(rows: list[Row], method: str, cost: str) -> tuple[np.ndarray, np.n
 
 
 def _gain_at(rows: list[Row], method: str, budget: float) -> float:
-    """The gain in score at a divergence, on straight lines between strengths; NaN beyond them."""
-    costs, gains = _frontier(rows, method, "divergence")
-    order = np.argsort(costs)
-    if not costs.min() <= budget <= costs.max():
-        return math.nan
-    return float(np.interp(budget, costs[order], gains[order]))
+    """The gain in score at a divergence."""
+    return _between(*_frontier(rows, method, "divergence"), budget)
+
+
+def _energy_at(rows: list[Row], method: str, gain: float) -> float:
+    """The energy that a gain in score takes."""
+    return _between(*_frontier(rows, method, "energy")[::-1], gain)
+
+
+def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:
+    """On straight lines between strengths; NaN beyond them."""
+    order = np.argsort(x)
+    return float(np.interp(at, x[order], y[order])) if x.min() <= at <= x.max() else math.nan
 
 
 def _tracking(rows: list[Row], method: str, strength: float = 1.0) -> np.ndarray:
@@ -165,18 +179,28 @@ def _notes(rows: list[Row]) -> list[str]:
     against = "; ".join(f"{name} {_differences(rows, name)}" for name in names)
     drawn = _drawn(rows)
     best = {b: max(drawn, key=lambda m, b=b: _nan_low(_gain_at(rows, m, b))) for b in BUDGETS}
-    winners = ", ".join(f"{name} at {budget:g}" for budget, name in best.items())
+    winners = ", ".join(
+        f"{name} at {budget:g}"
+        for budget, name in best.items()
+        if not math.isnan(_gain_at(rows, name, budget))
+    )
     free = _tracking(rows, "unsteered", 0.0)[2:]
     closed = _tracking(rows, "A-LQR")[2:]
+    last = _tracking(rows, "feature LQR")[-10:]
+    alike = _layers(rows, "good, good", "alignment")
     return [
         "Score: log odds of words that praise against words that complain; gain: its rise over no "
         "steering, the mean over neutral prompts.",
         "A-LQR's gain less that of its rivals at divergences of "
         f"{', '.join(f'{b:g}' for b in BUDGETS)} nats: {against}.",
-        f"The largest gain at a divergence (nats): {winners}.",
+        f"The largest gain at a divergence (nats): {winners or 'not measured'}.",
         f"Distance from a strength of 1 in units of mu, median over layers: {np.median(free):.2f} "
         f"unsteered, {np.median(closed):.2f} under A-LQR, which corrects a part of it only: r is "
-        "a hundred times q.",
+        f"a hundred times q. In the last ten layers the feature LQR comes to {last.min():.2f} to "
+        f"{last.max():.2f}, but diverges by {_at(rows, 'feature LQR', 'divergence', 0.0):.2f} nats "
+        "at a strength of 0.",
+        f"Alignment of the Jacobians of two good prompts: {alike.min():.2f} to "
+        f"{alike[:-1].max():.2f} before the last layer, {alike[-1]:.2f} there.",
         *_bound_notes(rows),
         "Texts are judged by the unsteered model; steering acts on the prompt's last token and all "
         "new ones, and the feedback does not look ahead over tokens.",
@@ -204,20 +228,23 @@ def _nan_low(value: float) -> float:
     return -math.inf if math.isnan(value) else value
 
 
-def _cell(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.2f}"
+def _cell(value: float, form: str = ".2f") -> str:
+    return "" if math.isnan(value) else f"{value:{form}}"
 
 
 def _frontier_table(rows: list[Row]) -> ReportTable:
     names = [name for name in GRIDS if name != "unsteered" and _strengths(rows, name)]
-    table = []
-    for name in names:
-        largest = max((s for s in _strengths(rows, name)), key=lambda s: _gain(rows, name, s))
-        energy = _at(rows, name, "energy", largest)
-        cells = (_cell(_gain_at(rows, name, budget)) for budget in BUDGETS)
-        table.append((name, *cells, f"{_gain(rows, name, largest):.2f}", f"{energy:.3g}"))
-    columns = ("controller", *(f"{b:g} nats" for b in BUDGETS), "largest", "its energy")
+    table = [(name, *(_cell(_gain_at(rows, name, b)) for b in BUDGETS)) for name in names]
+    columns = ("controller", *(f"{b:g} nats" for b in BUDGETS))
     return ReportTable("Gain in score at a divergence from the unsteered law", columns, table)
+
+
+def _energy_table(rows: list[Row]) -> ReportTable:
+    names = [name for name in GRIDS if name != "unsteered" and _strengths(rows, name)]
+    table = [(name, *(_cell(_energy_at(rows, name, g), ".0f") for g in GAINS)) for name in names]
+    return ReportTable(
+        "Energy at a gain in score", ("controller", *(f"{g:g}" for g in GAINS)), table
+    )
 
 
 def _text_table(rows: list[Row]) -> ReportTable:

@@ -121,12 +121,19 @@ def alqr(policy: AffinePolicy, setpoint: FeatureSetpoint, strength: Scalar) -> C
         policy: ``riccati(LinearSystem(jacobians), weights).policy``; its offsets are not used.
         setpoint: The feature.
         strength: ``lambda``.
+
+    Example:
+        >>> point = FeatureSetpoint(jnp.ones((2, 1)), jnp.zeros(2), jnp.ones(2))
+        >>> policy = AffinePolicy(jnp.full((1, 1, 1), 0.25), jnp.zeros((1, 1)))
+        >>> _, u = alqr(policy, point, 3.0).step((), 0, jnp.array([1.0]))
+        >>> u.tolist()
+        [0.5]
     """
     return low_rank(alqr_policy(policy, setpoint), strength)
 
 
 def proportional(gain: Scalar, setpoint: FeatureSetpoint, strength: Scalar) -> Controller:
-    """``u_k = kappa (beta*_k - v_k^T z_k) v_k`` at every layer."""
+    """``u_k = kappa (beta*_k - v_k^T z_k) v_k`` at every layer; see ``steer`` for an example."""
     return low_rank(feedback_policy(setpoint.directions[:-1] * gain, setpoint), strength)
 
 
@@ -151,6 +158,13 @@ def s_pid(
 
     Raises:
         ValueError: ``reset_every`` is below 1.
+
+    Example:
+        >>> point = FeatureSetpoint(jnp.ones((3, 1)), jnp.zeros(3), jnp.ones(3))
+        >>> pid = s_pid(point, 1.0)
+        >>> state, u = pid.step(pid.init(), 0, jnp.zeros(1))
+        >>> u.tolist(), pid.step(state, 1, jnp.zeros(1))[1].tolist()
+        ([1.0], [1.5])
     """
     check_count("reset_every", reset_every)
     targets = setpoint_values(setpoint, strength)[:-1]
@@ -162,7 +176,12 @@ def s_pid(
 
 
 def fixed_inputs(inputs: Float[Array, "layers dim"]) -> Controller:
-    """Open loop: given vectors are added, whatever the state."""
+    """Open loop: given vectors are added, whatever the state.
+
+    Example:
+        >>> fixed_inputs(jnp.array([[2.0], [3.0]])).step((), 1, jnp.zeros((4, 1)))[1].shape
+        (4, 1)
+    """
     return Controller(Partial(_no_state), Partial(_fixed_step, inputs))
 
 
@@ -177,6 +196,11 @@ def act_add(
 
     Raises:
         ValueError: Not one coefficient per layer.
+
+    Example:
+        >>> added = act_add(jnp.array([[1.0], [2.0], [3.0]]), jnp.array([0.0, 0.5]))
+        >>> added.step((), 1, jnp.zeros(1))[1].tolist()
+        [1.5]
     """
     check_leading_axis("coefficients", coefficients, vectors.shape[0] - 1, "layers")
     return fixed_inputs(coefficients[:, None] * vectors[1:])
@@ -199,6 +223,11 @@ def combine(*controllers: Controller) -> Controller:
 
     Raises:
         ValueError: No controller.
+
+    Example:
+        >>> both = combine(fixed_inputs(jnp.ones((1, 1))), fixed_inputs(jnp.ones((1, 1))))
+        >>> both.step(both.init(), 0, jnp.zeros(1))[1].tolist()
+        [2.0]
     """
     if not controllers:
         raise ValueError("controllers must be at least one, got none")

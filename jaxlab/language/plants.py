@@ -119,7 +119,7 @@ def _advance_linear(layer: tuple[Array, Array], z: Array) -> Array:
 
 
 def trajectory(plant: Plant) -> Float[Array, "layers_and_one *batch dim"]:
-    """The states without any control."""
+    """The states without any control; see ``linear_plant`` for an example."""
 
     def step(z: Array, layer: Any) -> tuple[Array, Array]:
         return plant.advance(layer, z), z
@@ -156,6 +156,12 @@ def forward_product(
         layer: The entry of one layer in ``plant.layers``.
         z: States at the input of that layer.
         directions: ``Y``.
+
+    Example:
+        >>> plant = linear_plant(LinearSystem(jnp.array([[[1.0, 2.0], [0.0, 1.0]]])), jnp.ones(2))
+        >>> layer = jax.tree.map(lambda leaf: leaf[0], plant.layers)
+        >>> forward_product(plant, layer, plant.start, jnp.eye(2)).tolist()
+        [[1.0, 2.0], [0.0, 1.0]]
     """
     _, linear = jax.linearize(lambda z: plant.advance(layer, z), z)
 
@@ -204,7 +210,14 @@ def linearize(
 def linearization_residuals(
     plant: Plant, system: LinearSystem, states: Float[Array, "layers_and_one *batch dim"]
 ) -> Float[Array, "layers *batch dim"]:
-    """``phi_k(z_k) - A_k z_k - c_k``, what the linear system misses at each state."""
+    """``phi_k(z_k) - A_k z_k - c_k``, what the linear system misses at each state.
+
+    Example:
+        >>> plant = linear_plant(LinearSystem(2 * jnp.ones((1, 1, 1))), jnp.ones(1))
+        >>> guess = LinearSystem(jnp.ones((1, 1, 1)))
+        >>> linearization_residuals(plant, guess, trajectory(plant)).tolist()
+        [[1.0]]
+    """
     linear = linear_plant(system, plant.start)
 
     def advance(advance: Partial, layers: PyTree) -> Array:

@@ -76,7 +76,12 @@ def alqr_policy(policy: AffinePolicy, setpoint: FeatureSetpoint) -> LowRankPolic
 
 
 def constant_policy(vectors: Float[Array, "layers dim"]) -> LowRankPolicy:
-    """Open loop: ``strength * vectors[k]`` is added after layer ``k``, whatever the state."""
+    """Open loop: ``strength * vectors[k]`` is added after layer ``k``, whatever the state.
+
+    Example:
+        >>> constant_policy(jnp.ones((2, 3))).left.shape
+        (2, 3, 0)
+    """
     none = jnp.zeros((*vectors.shape, 0), vectors.dtype)
     return LowRankPolicy(none, none, jnp.zeros_like(vectors), vectors)
 
@@ -105,6 +110,11 @@ def stack_policies(policies: Sequence[LowRankPolicy]) -> LowRankPolicy:
 
 
 def dense_policy(policy: LowRankPolicy, strength: Scalar) -> AffinePolicy:
-    """The same feedback with matrices of gains, for small dimensions."""
+    """The same feedback with matrices of gains, for small dimensions.
+
+    Example:
+        >>> dense_policy(constant_policy(jnp.ones((1, 1))), 3.0).offsets.tolist()
+        [[3.0]]
+    """
     gains = policy.left @ jnp.swapaxes(policy.right, -1, -2)
     return AffinePolicy(gains, policy.base + strength * policy.slope)

@@ -131,5 +131,9 @@ def adaptive_setpoint(
 
     Where controllers aim moves with the measured state: all that the feature does not see is left
     to the prompt.
+
+    Example:
+        >>> adaptive_setpoint(jnp.array([3.0, 1.0]), jnp.array([0.0, 1.0]), 1.5).tolist()
+        [3.0, 1.5]
     """
     return z + min_norm_correction(z, direction, target)
