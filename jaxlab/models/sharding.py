@@ -28,6 +28,7 @@ RULES: Rules = (
     (r"head/kernel", P(None, "model")),
     (r"norm", P()),
 )
+"""The rules for ``CausalLM``: heads, hidden units and the vocabulary over ``model``."""
 
 
 def device_mesh(*, data: int, model: int) -> Mesh:

@@ -1,9 +1,10 @@
 """SmolLM2-135M-Instruct: the ids and log probabilities that transformers gives.
 
-The numbers are written by ``tests/peers/tokenizer_parity.py`` and ``tests/peers/model_parity.py``.
+The numbers are written by ``tests/peers/tokenizer_parity.py`` and ``tests/peers/model_files.py``.
 """
 
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -16,7 +17,7 @@ from tests.peers.texts import digest, texts
 
 pytestmark = pytest.mark.lm
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent / "golden"
 
 
 @pytest.mark.parametrize("special", [False, True])
@@ -93,3 +94,16 @@ def test_log_probabilities(smollm):
         assert row[0] == 0
         np.testing.assert_allclose(row[1 : len(some)], entry["log_probs"], atol=1e-3)
         assert np.min(entry["log_probs"]) < -5
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/language-models.md"])
+def test_examples_of_the_pages(page):
+    # Sybil skips them, since they need the weights.
+    text = (Path(__file__).parents[2] / page).read_text()
+    code = re.search(r"<!-- skip: next -->\s+```python\n(.*?)```", text, re.DOTALL)
+    assert code is not None
+    names = {}
+    exec(compile(code[1], page, "exec"), names)
+    if "texts" in names:
+        assert len(names["texts"]) == 2
+        assert all(len(text) > 40 for text in names["texts"])

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from jaxlab.core.files import write_bytes
 from jaxlab.models.load import find_model, load
 
-GOLDEN = Path(__file__).parents[1] / "models" / "data" / "smollm2_ids.npz"
+GOLDEN = Path(__file__).parents[1] / "models" / "golden" / "smollm2_ids.npz"
 
 
 def main() -> None:

