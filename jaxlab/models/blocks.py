@@ -74,16 +74,24 @@ def attend(
         allowed: Which slots each query sees.
     """
     *batch, time, heads, head_dim = queries.shape
-    kv_heads = past.keys.shape[-2]
+    slots, kv_heads = past.keys.shape[-3:-1]
     dtype = jnp.promote_types(queries.dtype, jnp.float32)
+    # One matrix product for each head of keys, over the rows of all its heads of queries.
     grouped = queries.reshape(*batch, time, kv_heads, heads // kv_heads, head_dim)
-    scores = jnp.einsum(
-        "...tkgd,...skd->...kgts", grouped, past.keys, preferred_element_type=dtype
-    ) / jnp.sqrt(jnp.asarray(head_dim, dtype))
+    rows = jnp.moveaxis(grouped, -4, -2).reshape(*batch, kv_heads, -1, head_dim)
+    keys, values = jnp.moveaxis(past.keys, -3, -1), jnp.moveaxis(past.values, -3, -2)
+    scores = jnp.matmul(rows, keys, preferred_element_type=dtype) * head_dim**-0.5
+    scores = scores.reshape(*batch, kv_heads, -1, time, slots)
     scores = jnp.where(allowed[..., None, None, :, :], scores, jnp.finfo(dtype).min)
-    weights = jax.nn.softmax(scores, axis=-1).astype(past.values.dtype)
-    mixed = jnp.einsum("...kgts,...skd->...tkgd", weights, past.values)
-    return mixed.reshape(*batch, time, heads * head_dim)
+    highest = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
+    weights = jnp.exp(scores - highest)
+    total = weights.sum(axis=-1)[..., None]
+    flat = weights.reshape(*batch, kv_heads, -1, slots).astype(values.dtype)
+    # Dividing the mixture costs less than dividing the weights.
+    mixed = jnp.matmul(flat, values, preferred_element_type=dtype)
+    mixed = mixed.reshape(*batch, kv_heads, -1, time, head_dim) / total
+    joined = jnp.moveaxis(mixed, -2, -4).reshape(*batch, time, heads * head_dim)
+    return joined.astype(queries.dtype)
 
 
 class Attention(nnx.Module):
@@ -91,7 +99,7 @@ class Attention(nnx.Module):
 
     def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
         def linear(inputs: int, outputs: int, bias: bool) -> nnx.Linear:
-            return nnx.Linear(inputs, outputs, use_bias=bias, kernel_init=_init(), rngs=rngs)
+            return nnx.Linear(inputs, outputs, use_bias=bias, rngs=rngs)
 
         width = config.num_heads * config.head_dim
         kv_width = config.num_kv_heads * config.head_dim
@@ -121,7 +129,7 @@ class GatedMlp(nnx.Module):
 
     def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
         def linear(inputs: int, outputs: int) -> nnx.Linear:
-            return nnx.Linear(inputs, outputs, use_bias=False, kernel_init=_init(), rngs=rngs)
+            return nnx.Linear(inputs, outputs, use_bias=False, rngs=rngs)
 
         self.gate = linear(config.dim, config.mlp_dim)
         self.up = linear(config.dim, config.mlp_dim)
@@ -160,14 +168,13 @@ class Llama(nnx.Module):
         def stacked(rngs: nnx.Rngs) -> Block:
             return Block(config, rngs=rngs)
 
-        self.embed = nnx.Embed(config.vocab_size, config.dim, embedding_init=_init(), rngs=rngs)
+        self.embed = nnx.Embed(
+            config.vocab_size,
+            config.dim,
+            embedding_init=nnx.initializers.normal(config.dim**-0.5),
+            rngs=rngs,
+        )
         self.layers = stacked(rngs)
         self.norm = nnx.RMSNorm(config.dim, epsilon=config.norm_eps, rngs=rngs)
         if not config.tied_embeddings:
-            self.head = nnx.Linear(
-                config.dim, config.vocab_size, use_bias=False, kernel_init=_init(), rngs=rngs
-            )
-
-
-def _init() -> nnx.Initializer:
-    return nnx.initializers.normal(0.02)
+            self.head = nnx.Linear(config.dim, config.vocab_size, use_bias=False, rngs=rngs)

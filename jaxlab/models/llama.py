@@ -48,7 +48,7 @@ class CausalLM:
     remat: bool = False
 
     def init(self, key: Array, *, dtype: Any = jnp.float32) -> Params:
-        """Parameters drawn from normals of standard deviation 0.02, norms at one.
+        """Kernels of variance 1 / inputs, embeddings of variance 1 / dim, norms at one, no bias.
 
         Raises:
             TypeError: ``key`` is not one typed key.

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.stats
 
+from jaxlab.data.text import encode_bytes, python_manual
 from jaxlab.models.llama import CausalLM
 from jaxlab.models.lora import init_lora, merge_lora
 from jaxlab.models.losses import (
@@ -29,7 +31,7 @@ def pairs():
     lengths = jnp.array([2, 3, 4, 5])
     mask = prompt_mask(lengths, jnp.array([10, 9, 8, 10]), time=10)
     return PreferenceBatch(
-        TokenBatch(TOKENS, mask), TokenBatch(TOKENS[::-1], mask[::-1]), jnp.zeros(4)
+        TokenBatch(TOKENS, mask), TokenBatch((TOKENS * 3 + 1) % 61, mask[::-1]), jnp.zeros(4)
     )
 
 
@@ -166,10 +168,12 @@ def test_training_is_the_loop_of_optax():
 
 
 def test_the_small_sibling_learns_english():
-    lm, params, losses = train_small(jax.random.key(0), num_steps=40)
+    lm, params, losses = train_small(jax.random.key(0), num_steps=60)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     assert 200_000 < count < 500_000
     assert lm.config == SMALL
-    assert abs(float(losses[0]) - np.log(256)) < 0.2
-    # Frequencies of bytes alone have an entropy of 3.1 nats.
-    assert float(losses[-5:].mean()) < 3.3
+    frequencies = np.bincount(encode_bytes(python_manual()), minlength=256)
+    entropy = scipy.stats.entropy(frequencies)
+    assert losses[0] > 5
+    # Better than the best that looks at one byte at a time.
+    assert losses[-5:].mean() < entropy - 0.3
