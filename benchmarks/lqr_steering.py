@@ -114,6 +114,7 @@ def jacobians() -> tuple[plants.Plant, jax.Array, jax.Array]:
     return plant, states, jax.jit(plants.layer_jacobians)(plant, states)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own, in jacfwd
 def test_jacobians_of_all_layers(report):
     plant, states, ours = jacobians()
     layers = TorchLayers(plant, len(model().tokenizer.encode(PROMPT)) - 1)

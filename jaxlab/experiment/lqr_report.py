@@ -111,7 +111,8 @@ def _gain_at(rows: list[Row], method: str, budget: float) -> float:
 
 def _energy_at(rows: list[Row], method: str, gain: float) -> float:
     """The energy that a gain in score takes."""
-    return _between(*_frontier(rows, method, "energy")[::-1], gain)
+    energies, gains = _frontier(rows, method, "energy")
+    return _between(gains, energies, gain)
 
 
 def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:

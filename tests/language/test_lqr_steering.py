@@ -18,7 +18,7 @@ from jaxlab.models.generate import pad_prompts
 from jaxlab.models.llama import CausalLM
 
 GENERATOR = np.random.default_rng(3)
-LAYERS, DIM = 3, 8
+LAYERS, DIM = 2, 8
 LM = CausalLM(
     LlamaConfig(vocab_size=11, dim=DIM, num_layers=LAYERS, num_heads=2, num_kv_heads=1, mlp_dim=12)
 )
@@ -54,28 +54,40 @@ VECTORS = GENERATOR.normal(size=(LAYERS, DIM))
 # Layers of a model -----------------------------------------------------------------------------
 
 
+@jax.jit
+def linearised(weights, tokens, mask):
+    """States, Jacobians, and central differences along one direction."""
+    made = plants.model_plant(LM, weights, tokens, mask=mask)
+    states = plants.trajectory(made)
+    width = 1e-6 * jnp.asarray(VECTORS[0])
+
+    def slope(entry):
+        layer, z = entry
+        return (made.advance(layer, z + width) - made.advance(layer, z - width)) / 2e-6
+
+    slopes = jax.lax.map(slope, (made.layers, states[:-1]))
+    return states, plants.layer_jacobians(made, states), slopes
+
+
 def test_a_batch_of_prompts_is_the_model():
-    states = plants.trajectory(plant())
-    hidden = LM.hidden_states(params(), TOKENS, mask=MASK)[:, :, -1]
-    np.testing.assert_allclose(states, hidden, rtol=1e-10)
-    mean = plants.layer_jacobians(plant(), states)
+    states = jax.jit(plants.trajectory)(plant())
+    hidden = jax.jit(lambda p: LM.hidden_states(p, TOKENS, mask=MASK))(params())
+    np.testing.assert_allclose(states, hidden[:, :, -1], rtol=1e-10)
+    mean = jax.jit(plants.layer_jacobians)(plant(), states)
     singles = []
-    for tokens in ([3, 1, 4, 1, 5], [9, 2]):
-        one = plants.model_plant(LM, params(), jnp.array(tokens))
-        z = plants.trajectory(one)
-        singles.append(plants.layer_jacobians(one, z))
-        for k in range(LAYERS):
-            layer = jax.tree.map(lambda leaf, k=k: leaf[k], one.layers)
-            width = 1e-6 * jnp.asarray(VECTORS[0])
-            slope = (one.advance(layer, z[k] + width) - one.advance(layer, z[k] - width)) / 2e-6
-            np.testing.assert_allclose(singles[-1][k] @ VECTORS[0], slope, rtol=1e-5, atol=1e-6)
+    for i in range(2):
+        alone, jacobians, slopes = linearised(params(), TOKENS[i], MASK[i])
+        np.testing.assert_allclose(alone, states[:, i], rtol=1e-10)
+        np.testing.assert_allclose(jacobians @ VECTORS[0], slopes, rtol=1e-5, atol=1e-6)
+        singles.append(jacobians)
     np.testing.assert_allclose(mean, sum(singles) / 2, rtol=1e-8, atol=1e-10)
 
 
 def test_products_without_matrices_equal_those_with():
-    states = plants.trajectory(plant())
-    matrices = plants.layer_jacobians(plant(), states)
-    policy = plant_feature_lqr(plant(), states, POINT, Weights(0.5, 2.0, 1.0))
+    states = jax.jit(plants.trajectory)(plant())
+    matrices = jax.jit(plants.layer_jacobians)(plant(), states)
+    solve = jax.jit(lambda p, z: plant_feature_lqr(p, z, POINT, Weights(0.5, 2.0, 1.0)))
+    policy = solve(plant(), states)
     system = plants.linearize(matrices, states.mean(axis=1))
     dense = feature_lqr(
         lambda A, y: A.T @ y, matrices, system.drifts, POINT, Weights(0.5, 2.0, 1.0)
@@ -85,16 +97,13 @@ def test_products_without_matrices_equal_those_with():
 
 
 def test_residuals_vanish_where_the_system_was_taken():
-    one = plants.model_plant(LM, params(), TOKENS[0], mask=MASK[0])
-    states = plants.trajectory(one)
-    system = plants.linearize(plants.layer_jacobians(one, states), states)
-    away = plants.linearization_residuals(one, system, states)
-    np.testing.assert_allclose(away, 0, atol=1e-10)
+    one = jax.jit(lambda p: plants.model_plant(LM, p, TOKENS[0], mask=MASK[0]))(params())
+    states, jacobians, _ = linearised(params(), TOKENS[0], MASK[0])
+    system = plants.linearize(jacobians, states)
+    residuals = jax.jit(plants.linearization_residuals)
+    np.testing.assert_allclose(residuals(one, system, states), 0, atol=1e-10)
     # Of second order: a tenth of the distance leaves a hundredth.
-    far, near = (
-        np.abs(plants.linearization_residuals(one, system, states + s * 1e-3)).max()
-        for s in (1.0, 0.1)
-    )
+    far, near = (np.abs(residuals(one, system, states + s * 1e-3)).max() for s in (1.0, 0.1))
     assert 60 < far / near < 160
 
 
@@ -105,10 +114,14 @@ def test_decoding_is_steered_like_the_plant(name):
     else:
         policy = policies.feedback_policy(jnp.asarray(VECTORS), POINT)
         controller = controllers.low_rank(policy, 1.0)
-    cache = prefill(LM, params(), TOKENS[:, :-1], slots=9, mask=MASK[:, :-1])
-    logits, _ = decode_step(
-        LM, params(), cache, TOKENS[:, -1], control=controllers.decoding_control(controller)
-    )
+
+    @jax.jit
+    def decode(p):
+        cache = prefill(LM, p, TOKENS[:, :-1], slots=9, mask=MASK[:, :-1])
+        control = controllers.decoding_control(controller)
+        return decode_step(LM, p, cache, TOKENS[:, -1], control=control)[0]
+
+    logits = decode(params())
     done = controllers.steer(plant(), controller)
     np.testing.assert_allclose(logits, LM.unembed(params(), done.states[-1]), rtol=1e-9)
     assert np.abs(done.inputs).max() > 0.1
@@ -121,8 +134,10 @@ WORDS = lqr_studies.Words(jnp.array([1, 2]), jnp.array([7]))
 
 def test_what_steering_does_to_the_next_token():
     controller = controllers.proportional(0.5, POINT, 1.0)
-    free = LM.logits(params(), TOKENS, mask=MASK)[:, -1]
-    seen = lqr_studies.next_token(LM, params(), plant(), controller, POINT, WORDS, free)
+    free = jax.jit(lambda p: LM.logits(p, TOKENS, mask=MASK)[:, -1])(params())
+    seen = jax.jit(
+        lambda p, plant: lqr_studies.next_token(LM, p, plant, controller, POINT, WORDS, free)
+    )(params(), plant())
     done = controllers.steer(plant(), controller)
     steered = scipy.special.softmax(np.asarray(LM.unembed(params(), done.states[-1])), axis=1)
     unsteered = scipy.special.softmax(np.asarray(free), axis=1)
@@ -137,16 +152,19 @@ def test_what_steering_does_to_the_next_token():
 
 def test_continuations_are_judged_without_steering():
     policy, question = policies.constant_policy(jnp.asarray(VECTORS)), jnp.array([6, 6])
-    made = lqr_studies.continuations(
-        LM, params(), TOKENS, MASK, question, WORDS, policy, 1.0, jax.random.key(4),
-        max_new_tokens=3,
-    )  # fmt: skip
+    made = jax.jit(
+        lambda p, key: lqr_studies.continuations(
+            LM, p, TOKENS, MASK, question, WORDS, policy, 1.0, key, max_new_tokens=3
+        )
+    )(params(), jax.random.key(4))
     for i, prompt in enumerate(([3, 1, 4, 1, 5], [9, 2])):
         text = jnp.array([*prompt, *made.tokens[i].tolist(), 6, 6])
-        scores = LM.log_prob(params(), text)[len(prompt) : len(prompt) + 3]
+        logits = jax.jit(LM.logits)(params(), text)
+        chosen = jax.nn.log_softmax(logits)[jnp.arange(len(text) - 1), text[1:]]
+        scores = chosen[len(prompt) - 1 : len(prompt) + 2]
         np.testing.assert_allclose(made.nats[i], -scores.mean(), rtol=1e-8)
-        last = LM.logits(params(), text)[-1]
-        np.testing.assert_allclose(made.score[i], lqr_studies.word_score(last, WORDS), rtol=1e-8)
+        odds = lqr_studies.word_score(logits[-1], WORDS)
+        np.testing.assert_allclose(made.score[i], odds, rtol=1e-8)
 
 
 @pytest.mark.lm
