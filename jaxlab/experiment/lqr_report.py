@@ -106,7 +106,8 @@ def _frontier(rows: list[Row], method: str, cost: str) -> tuple[np.ndarray, np.n
 
 def _gain_at(rows: list[Row], method: str, budget: float) -> float:
     """The gain in score at a divergence."""
-    return _between(*_frontier(rows, method, "divergence"), budget)
+    divergences, gains = _frontier(rows, method, "divergence")
+    return _between(divergences, gains, budget)
 
 
 def _energy_at(rows: list[Row], method: str, gain: float) -> float:
