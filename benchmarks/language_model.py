@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 from jaxlab.core.locate import load_companion
 from jaxlab.models.generate import generate
@@ -103,7 +103,7 @@ def test_forward(report, ours, theirs, length):
     race(report, f"forward, {length} tokens", programs)
 
 
-def peer_loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
+def peer_loss(model: Any, ids: Any) -> Any:
     """Mean next-token loss of one sequence."""
     logits = model(ids[None]).logits[0, :-1]
     return torch.nn.functional.cross_entropy(logits, ids[1:])
@@ -114,7 +114,7 @@ def test_gradient(report, ours, theirs):
     gradient = jax.jit(jax.grad(next_token_loss(ours.lm)))
     weights = list(theirs.parameters())
 
-    def peer() -> tuple[torch.Tensor, ...]:
+    def peer() -> tuple[Any, ...]:
         return torch.autograd.grad(peer_loss(theirs, ids), weights)
 
     programs = {
@@ -137,7 +137,7 @@ def test_hessian_vector_product(report, ours, theirs):
         # Along the parameters themselves, which both sides have.
         return jax.jvp(jax.grad(lambda p: loss(p, batch)), (params,), (params,))[1]
 
-    def peer() -> tuple[torch.Tensor, ...]:
+    def peer() -> tuple[Any, ...]:
         first = torch.autograd.grad(peer_loss(theirs, ids), weights, create_graph=True)
         along = [(g * w.detach()).sum() for g, w in zip(first, weights, strict=True)]
         return torch.autograd.grad(torch.stack(along).sum(), weights)
@@ -211,6 +211,6 @@ def _batch(length: int) -> TokenBatch:
     return TokenBatch(jnp.asarray(text(length))[None], jnp.ones((1, length), bool))
 
 
-def _assert_close(mine: Any, other: torch.Tensor) -> None:
+def _assert_close(mine: Any, other: Any) -> None:
     other_values = other.numpy()
     assert np.abs(np.asarray(mine) - other_values).max() < 2e-3 * np.abs(other_values).max()

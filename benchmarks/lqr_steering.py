@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 from jaxlab.control.lqr import LinearSystem, Weights, riccati
 from jaxlab.data import sentiment

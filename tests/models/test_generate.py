@@ -106,6 +106,20 @@ def test_keys_decide_the_draws():
     assert (first[0] != first[1]).any()
 
 
+def test_steps_are_drawn_independently():
+    # Without a last norm all logits are 0, and every token is as likely as any other.
+    flat = {**PARAMS, "norm": {"scale": jnp.zeros(CONFIG.dim)}}
+    go = jax.jit(
+        lambda key: (
+            generate(
+                LM, flat, jnp.array([1]), key, max_new_tokens=40, top_k=2, temperature=1.0
+            ).tokens
+        )
+    )
+    ones = int(go(jax.random.key(0)).sum())
+    assert 8 <= ones <= 32  # a fair coin is outside once in 10 000 times
+
+
 def test_one_compilation_serves_a_bucket():
     traces = []
 

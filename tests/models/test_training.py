@@ -167,6 +167,16 @@ def test_training_is_the_loop_of_optax():
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
 
 
+def test_windows_begin_anywhere():
+    batch = draw_windows(jax.random.key(0), jnp.arange(6), batch_size=64, length=4)
+    assert batch.mask.all()
+    assert {tuple(row) for row in batch.tokens.tolist()} == {
+        (0, 1, 2, 3),
+        (1, 2, 3, 4),
+        (2, 3, 4, 5),
+    }
+
+
 def test_the_small_sibling_learns_english():
     lm, params, losses = train_small(jax.random.key(0), num_steps=60)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
