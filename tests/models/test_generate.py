@@ -108,7 +108,7 @@ def test_keys_decide_the_draws():
 
 def test_steps_are_drawn_independently():
     # Without a last norm all logits are 0, and every token is as likely as any other.
-    flat = {**PARAMS, "norm": {"scale": jnp.zeros(CONFIG.dim)}}
+    flat = {**PARAMS, "norm": {"scale": jnp.zeros(CONFIG.dim, jnp.float32)}}
     go = jax.jit(
         lambda key: (
             generate(
