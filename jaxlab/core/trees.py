@@ -15,6 +15,7 @@ __all__ = [
     "largest_magnitude",
     "split_real",
     "tree_combine",
+    "tree_dot",
 ]
 
 
@@ -107,3 +108,15 @@ def tree_combine(weights: tuple, *trees: PyTree) -> PyTree:
         return jnp.asarray(total, dtype=leaves[0].dtype)
 
     return jax.tree.map(combine, *trees)
+
+
+def tree_dot(first: PyTree, second: PyTree) -> Float[Array, ""]:
+    """The inner product of two trees of one structure, over all their numbers.
+
+    Example:
+        >>> tree = {"a": jnp.ones(2), "b": jnp.array(3.0)}
+        >>> float(tree_dot(tree, tree))
+        11.0
+    """
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b), first, second)
+    return jax.tree.reduce(jnp.add, products)
