@@ -1,5 +1,7 @@
 """Claims on more than two steps, as exponents: schedules, blocks, and optimizers with memory."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -46,7 +48,9 @@ def norm(x: Array) -> Array:
     return jnp.sqrt(jnp.sum(x**2))
 
 
-def fitted(instance: Array, residual: object, exponent: float, allowance: float) -> Scaling:
+def fitted(
+    instance: Array, residual: Callable[[Array, Array], Array], exponent: float, allowance: float
+) -> Scaling:
     """Residuals of every key at every step size."""
     values = jax.vmap(lambda key: jax.lax.map(lambda eta: residual(key, eta), STEP_SIZES))(instance)
     return Scaling(STEP_SIZES, values, exponent, allowance)

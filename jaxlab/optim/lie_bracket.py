@@ -97,13 +97,11 @@ class Totals(NamedTuple):
         grad_sum: ``G``.
         hvp_sum: ``V``.
         target_grad: ``g_E``.
-        count: How many sources.
     """
 
     grad_sum: PyTree
     hvp_sum: PyTree
     target_grad: PyTree
-    count: Int[Array, ""]
 
 
 def bracket_fields(
@@ -227,7 +225,6 @@ def borda_scores(table: Tournament) -> Float[Array, " sources"]:
         jax.tree.map(lambda g: g.sum(axis=0), table.grads),
         jax.tree.map(lambda v: v.sum(axis=0), table.hvps),
         table.target_grad,
-        jnp.asarray(jax.tree.leaves(table.grads)[0].shape[0], jnp.int32),
     )
 
     def score(grad: PyTree, product: PyTree) -> Array:
@@ -262,7 +259,7 @@ def no_sources(loss: Loss, params: PyTree, target: Any) -> Totals:
         [-20.0, 20.0]
     """
     zeros = jax.tree.map(jnp.zeros_like, params)
-    return Totals(zeros, zeros, jax.grad(loss)(params, target), jnp.asarray(0, jnp.int32))
+    return Totals(zeros, zeros, jax.grad(loss)(params, target))
 
 
 def add_source(totals: Totals, loss: Loss, params: PyTree, batch: Any) -> Totals:
@@ -272,7 +269,6 @@ def add_source(totals: Totals, loss: Loss, params: PyTree, batch: Any) -> Totals
         tree_combine((1, 1), totals.grad_sum, grad),
         tree_combine((1, 1), totals.hvp_sum, product),
         totals.target_grad,
-        totals.count + 1,
     )
 
 
