@@ -207,7 +207,7 @@ CLAIMS = (
     ),
     Claim(
         name="lie_bracket/invariances",
-        statement="sigma_BA = -sigma_AB; invariant to orthogonal maps and constants; c L: c^3 sigma",
+        statement="sigma_BA = -sigma_AB; invariant to orthogonal maps and constants; c^3 for c L",
         source="derived: the bracket's definition",
         families={"factors": quadratics},
         conclusion=invariances,
