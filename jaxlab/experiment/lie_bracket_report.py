@@ -239,7 +239,14 @@ def _draw_pairs(rows: list[Row], axes: Any) -> None:
         title="(b) pairs of sources",
     )  # fmt: skip
     axes.set_yticks([0, 25, 50, 75, 100])
+    _plain_ticks(axes, times)
     axes.legend(loc="upper center")
+
+
+def _plain_ticks(axes: Any, places: Any) -> None:
+    """Marks of a logarithmic axis at these places only: others' labels would overlap."""
+    axes.set_xticks(places, [f"{place:.2g}" for place in places])
+    axes.set_xticks([], minor=True)
 
 
 def _draw_gaps(rows: list[Row], axes: Any) -> None:
@@ -268,13 +275,16 @@ def _draw_gaps(rows: list[Row], axes: Any) -> None:
 
 
 def _draw_remainder(rows: list[Row], axes: Any) -> None:
-    for seed in sorted({row.seed for row in select(rows, metric="remainder")}):
+    seeds = sorted({row.seed for row in select(rows, metric="remainder")})
+    for i, seed in enumerate(seeds):
         found = select(rows, metric="remainder", seed=seed)
         axes.loglog(
             [row.step for row in found], [row.value for row in found],
-            color=PALETTE["blue"], marker="o", label=f"median of 6 pairs, draw {seed}",
+            color=PALETTE["blue"], marker="osD^"[i % 4], label=f"median of 6 pairs, draw {seed}",
         )  # fmt: skip
+    found = select(rows, metric="remainder", seed=seeds[0])
     sizes = np.array([row.step for row in found])
+    _plain_ticks(axes, sizes)
     axes.loglog(sizes, found[0].value * sizes / sizes[0], color="black", label="slope 1")
     axes.axhline(0.25, color=PALETTE["grey"], linestyle=":", label="what calibration allows")
     axes.set(
