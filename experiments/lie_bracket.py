@@ -49,7 +49,7 @@ GRID = tuple(float(x) for x in 0.4 * 2.0 ** -np.arange(6)[::-1])
 class Args(CommonArgs):
     """Flags of the experiment."""
 
-    seeds: int = 2
+    seeds: int = 1
     """How many draws of all batches; the model is pretrained once."""
     data: Path | None = None
     """Pygments' source distribution or its folder; fetched by pip if not given."""
