@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -24,6 +25,7 @@ __all__ = ["CodeExamples", "code_examples", "fetch_code_archive", "module_source
 
 VERSION = "2.21.0"
 DIGEST = "610ca751c9bc2492b38eb9a38a7fbc93edbbb2d7182edaf34e66ae493dee5c8c"
+_ARCHIVE = f"pygments-{VERSION}.tar.gz"
 _FOLDER = "tests/examplefiles/"
 # No languages: dumps of bytes and logs.
 _SKIPPED = ("hexdump", "pypylog", "python")
@@ -78,7 +80,7 @@ def fetch_code_archive(folder: str | Path) -> Path:
         ValueError: It is not the file that was expected.
     """
     folder = usable_directory(Path(folder))
-    path = folder / f"pygments-{VERSION}.tar.gz"
+    path = folder / _ARCHIVE
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             words = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "pygments"]
@@ -95,9 +97,7 @@ def fetch_code_archive(folder: str | Path) -> Path:
                     "where there is a network, and name it by --data"
                 )
             fetched.replace(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != DIGEST:
-        raise ValueError(f"{str(path)!r} must have the sha256 {DIGEST}, got {digest}; remove it")
+    _check_archive(path)
     return path
 
 
@@ -113,7 +113,15 @@ def module_sources(modules: tuple[ModuleType, ...]) -> Int[np.ndarray, " bytes"]
     return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
 
+def _check_archive(path: Path) -> None:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != DIGEST:
+        raise ValueError(f"{str(path)!r} must have the sha256 {DIGEST}, got {digest}; remove it")
+
+
 def _files_of_archive(path: Path) -> dict[str, bytes]:
+    if path.name == _ARCHIVE:
+        _check_archive(path)
     try:
         with tarfile.open(path) as archive:
             return {
@@ -121,8 +129,8 @@ def _files_of_archive(path: Path) -> dict[str, bytes]:
                 for member in archive
                 if member.isfile() and _FOLDER in member.name
             }
-    except tarfile.TarError as error:
-        raise ValueError(f"{str(path)!r} must be a tar archive: {error}") from error
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{str(path)!r} must be a whole tar archive: {error}") from error
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -132,5 +140,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 def _files_of_folder(path: Path) -> dict[str, bytes]:
     root = path / _FOLDER
     return {
-        str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()
+        file.relative_to(root).as_posix(): file.read_bytes()
+        for file in root.rglob("*")
+        if file.is_file()
     }

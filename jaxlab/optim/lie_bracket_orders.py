@@ -67,7 +67,10 @@ def best_order(edges: Float[Array, "sources sources"]) -> Int[Array, " sources"]
         candidates = costs[without] + entering[without, places]
         candidates = jnp.where(members[subset] == 1, candidates, jnp.inf)
         chosen = jnp.argmin(candidates)
-        return (costs.at[subset].set(candidates[chosen]), last.at[subset].set(chosen)), None
+        return (
+            costs.at[subset].set(candidates[chosen]),
+            last.at[subset].set(chosen.astype(jnp.int32)),
+        ), None
 
     start = jnp.zeros(2**count, edges.dtype), jnp.zeros(2**count, jnp.int32)
     (_, last), _ = jax.lax.scan(fill, start, jnp.arange(1, 2**count))

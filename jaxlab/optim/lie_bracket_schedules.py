@@ -28,7 +28,8 @@ class StepSizeReport(NamedTuple):
 
     Attributes:
         step_size: The largest whose remainder is allowed; NaN if there is none.
-        remainder: Median of ``||theta_AB - theta_BA - eta^2 b|| / (eta^2 ||b||)``.
+        remainder: Median of ``||theta_AB - theta_BA - eta^2 b|| / (eta^2 ||b||)`` over pairs with
+            a bracket.
         signal: Median of ``eta^2 |sigma|``, the gap that is at stake.
         noise: What the target loss changes by when it is rounded.
         above_floor: Whether the signal is at least five times the noise.
@@ -229,12 +230,16 @@ def calibrate_step_size(
             ]
             left = tree_combine((1, -1, -(step_size**2)), *ends, difference)
             size = jnp.sqrt(tree_dot(left, left))
-            return size / (step_size**2 * norm), step_size**2 * jnp.abs(score)
+            # Equal sources have no bracket, and say nothing.
+            ratio = jnp.where(
+                norm > 0, size / (step_size**2 * jnp.where(norm > 0, norm, 1)), jnp.nan
+            )
+            return ratio, step_size**2 * jnp.abs(score)
 
         return jax.lax.map(at, grid)
 
     remainders, signals = jax.lax.map(pair, jax.random.split(key, num_pairs))
-    remainder, signal = jnp.median(remainders, axis=0), jnp.median(signals, axis=0)
+    remainder, signal = jnp.nanmedian(remainders, axis=0), jnp.median(signals, axis=0)
     allowed = remainder <= max_remainder
     chosen = jnp.max(jnp.where(allowed, grid, -jnp.inf))
     step_size = jnp.where(allowed.any(), chosen, jnp.nan)
