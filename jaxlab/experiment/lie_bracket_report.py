@@ -284,11 +284,11 @@ def _draw_remainder(rows: list[Row], axes: Any) -> None:
         )  # fmt: skip
     found = select(rows, metric="remainder", seed=seeds[0])
     sizes = np.array([row.step for row in found])
-    _plain_ticks(axes, sizes)
     axes.loglog(sizes, found[0].value * sizes / sizes[0], color="black", label="slope 1")
     axes.axhline(0.25, color=PALETTE["grey"], linestyle=":", label="what calibration allows")
     axes.set(
         xlabel="step size η", ylabel="‖difference − η² bracket‖ / ‖η² bracket‖",
         title="(d) what the bracket leaves unexplained",
     )  # fmt: skip
+    _plain_ticks(axes, sizes)
     axes.legend(loc="lower right")
