@@ -51,8 +51,7 @@ def best(function: Callable[[], Any]) -> float:
 
 
 def prompts(texts: tuple[str, ...]) -> tuple[jax.Array, jax.Array]:
-    tokens, mask = pad_prompts([model().tokenizer.encode(text) for text in texts])
-    return jnp.asarray(tokens), jnp.asarray(mask)
+    return pad_prompts([model().tokenizer.encode(text) for text in texts])
 
 
 class TorchLayers:

@@ -326,7 +326,7 @@ def deviations_and_bounds(
         away = states - nominal
         remainder = away[1:] - jnp.einsum("kij,kj->ki", closed, away[:-1])
         sizes = tracking.weighted_norms(P, away)
-        left = jnp.sqrt(jnp.einsum("ki,kij,kj->k", remainder, P[1:], remainder))
+        left = tracking.weighted_norms(P[1:], remainder)
         return sizes, tracking.tracking_bound(norms, sizes[0], left)
 
     return jax.vmap(one, in_axes=1)(done.states)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_leading_axis, check_value
+from jaxlab.core.roots import safe_sqrt
 from jaxlab.core.types import Scalar
 
 __all__ = [
@@ -109,10 +110,8 @@ def weighted_norms(
         >>> weighted_norms(jnp.full((1, 1, 1), 4.0), jnp.full((1, 1), 3.0)).tolist()
         [6.0]
     """
-    square = jnp.einsum("ki,kij,kj->k", vectors, weights, vectors)
-    # The derivative of a root at 0 is infinite, and deviations of 0 are usual.
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+    # Deviations of 0 are usual, and the derivative of the root there is infinite.
+    return safe_sqrt(jnp.einsum("ki,kij,kj->k", vectors, weights, vectors))
 
 
 def tracking_bound(

@@ -28,10 +28,10 @@ import optax
 from jaxtyping import Array, Float
 
 from jaxlab.core.checks import check_count, check_value
+from jaxlab.core.roots import safe_sqrt
 from jaxlab.core.types import Scalar
 from jaxlab.diffusion.operators import LinearOperator, Operator, operator_norm
 from jaxlab.diffusion.restoration import Covariance, Local, multiply
-from jaxlab.diffusion.schedule import safe_sqrt
 from jaxlab.stats.elimination import eliminate
 
 __all__ = [

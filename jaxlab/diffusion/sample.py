@@ -25,9 +25,10 @@ from jaxtyping import Array, Float, Int
 
 from jaxlab.core.checks import check_count, check_finite, check_key, check_value
 from jaxlab.core.iterate import run
+from jaxlab.core.roots import safe_sqrt
 from jaxlab.core.types import Method, Run, Scalar
 from jaxlab.diffusion.denoise import Denoiser
-from jaxlab.diffusion.schedule import check_level, check_sigmas, safe_sqrt
+from jaxlab.diffusion.schedule import check_level, check_sigmas
 
 __all__ = [
     "SampleHyper",

@@ -24,7 +24,6 @@ __all__ = [
     "check_sigmas",
     "edm_sigmas",
     "perturb",
-    "safe_sqrt",
     "to_ve",
     "unit_variance_level",
     "vp_level",
@@ -41,17 +40,6 @@ class NoiseLevel(NamedTuple):
 
     alpha: Float[Array, ""]
     sigma: Float[Array, ""]
-
-
-def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The root, with the derivative 0 at 0 instead of infinity, which turns others into NaN.
-
-    Example:
-        >>> float(jax.grad(safe_sqrt)(0.0)), float(safe_sqrt(jnp.array(4.0)))
-        (0.0, 2.0)
-    """
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
 def check_level(sigma: Scalar, alpha: Scalar = 1.0) -> None:

@@ -46,7 +46,7 @@ def make_inputs(loaded: Loaded, *, stems: int, new_tokens: int) -> Inputs:
     encode = loaded.tokenizer.encode
     sets = (sentiment.GOOD_STEMS, sentiment.BAD_STEMS, sentiment.NEUTRAL_STEMS)
     tokens, mask = pad_prompts([encode(stem) for kind in sets for stem in kind[:stems]])
-    parts = zip(*(jnp.split(jnp.asarray(x), 3) for x in (tokens, mask)), strict=True)
+    parts = zip(*(jnp.split(x, 3) for x in (tokens, mask)), strict=True)
     good, bad, neutral = (Prompts(*part) for part in parts)
     sides = ([encode(w)[0] for w in ws] for ws in (sentiment.GOOD_WORDS, sentiment.BAD_WORDS))
     words = Words(*(jnp.array(ids) for ids in sides))

@@ -12,7 +12,7 @@ from jaxlab.language.plants import Plant
 from jaxlab.language.policies import LowRankPolicy
 from jaxlab.language.setpoints import FeatureSetpoint, features
 from jaxlab.models.generate import generate
-from jaxlab.models.llama import CausalLM, Params
+from jaxlab.models.llama import CausalLM, Params, token_log_probs
 
 __all__ = [
     "Continuations",
@@ -164,7 +164,5 @@ def continuations(
     logits = lm.logits(params, whole, mask=real)
     start = tokens.shape[1]
     before = logits[:, start - 1 : start - 1 + max_new_tokens]
-    chosen = jnp.take_along_axis(jax.nn.log_softmax(before), made.tokens[..., None], axis=-1)
-    return Continuations(
-        made.tokens, -chosen[..., 0].mean(axis=1), word_score(logits[:, -1], words)
-    )
+    nats = -token_log_probs(before, made.tokens).mean(axis=1)
+    return Continuations(made.tokens, nats, word_score(logits[:, -1], words))

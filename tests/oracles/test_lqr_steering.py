@@ -15,28 +15,18 @@ from jaxlab.language.lqr_steering import (
     steering_hyper,
 )
 from jaxlab.language.setpoints import (
-    FeatureSetpoint,
     adaptive_setpoint,
     contrast_setpoint,
     features,
     setpoint_values,
 )
+from tests.language.points import random_setpoint
 
 GENERATOR = np.random.default_rng(3)
 LAYERS, DIM = 3, 8
 
 
-def random_setpoint(layers=LAYERS, dim=DIM):
-    v = GENERATOR.normal(size=(layers + 1, dim))
-    v /= np.linalg.norm(v, axis=1, keepdims=True)
-    return FeatureSetpoint(
-        jnp.asarray(v),
-        jnp.asarray(GENERATOR.normal(size=layers + 1)),
-        jnp.asarray(GENERATOR.uniform(0.5, 2.0, size=layers + 1)),
-    )
-
-
-POINT = random_setpoint()
+POINT = random_setpoint(GENERATOR, LAYERS, DIM)
 VECTORS = GENERATOR.normal(size=(LAYERS, DIM))
 
 
@@ -132,7 +122,7 @@ def test_constant_additions_land_behind_their_layer():
 
 
 def test_several_features_add_up():
-    crooked, other = bent_plant(), random_setpoint()
+    crooked, other = bent_plant(), random_setpoint(GENERATOR, LAYERS, DIM)
     one, two = controllers.proportional(0.5, POINT, 1.0), controllers.s_pid(other, 2.0)
     both = controllers.combine(one, two)
     z = crooked.start
