@@ -212,7 +212,9 @@ def pair_values(context: Any, pair: jax.Array) -> dict[str, jax.Array]:
     for name, tx in optimizers().items():
         ends = [
             byte_mlp_loss(
-                schedules.run_schedule_optax(byte_mlp_loss, params, both, order, tx, steps=1),
+                schedules.run_schedule_optax(
+                    byte_mlp_loss, params, both, order, tx, allow_memory=True
+                ),
                 target,
             )
             for order in (jnp.array([0, 1]), jnp.array([1, 0]))

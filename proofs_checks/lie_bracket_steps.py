@@ -111,7 +111,8 @@ def memory_differs(
         start, sources, _ = problem(key)
         tx = optax.chain(optax.ema(decay, debias=False), optax.scale(-eta))
         ends = [
-            run_schedule_optax(loss, start, sources, jnp.array(o), tx) for o in ((0, 1), (1, 0))
+            run_schedule_optax(loss, start, sources, jnp.array(o), tx, allow_memory=True)
+            for o in ((0, 1), (1, 0))
         ]
         a, b = (jax.grad(loss)(start, pick(sources, i)) for i in range(2))
         return norm(ends[0] - ends[1] + first * eta * decay * (1 - decay) * (a - b))

@@ -100,6 +100,16 @@ _PAPERS = (
         claims=16,
     ),
     Paper(
+        slug="lie_bracket",
+        title=("The Geometry of Sequential Learning: Lie-Bracket Prediction of Transfer Order"),
+        source="ICML 2026; arXiv:2606.24993",
+        family="optim",
+        evidence="reconstruction",
+        summary="In which order to train on many sources, by one Hessian product a source.",
+        methods=("ordered_sgd",),
+        claims=20,
+    ),
+    Paper(
         slug="lqr_steering",
         title=(
             "Local Linearity of LLMs Enables Activation Steering via Model-Based Linear Optimal "

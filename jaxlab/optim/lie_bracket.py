@@ -19,8 +19,8 @@ against all others needs no matrix of pairs,
     S_i = \sum_j \sigma_{ij} = \langle V, g_i \rangle - \langle v_i, G \rangle, \qquad
     V = \sum_j v_j, \quad G = \sum_j g_j .
 
-The schedule is ascending in S. All functions take any ``loss(params, batch)`` and any tree of
-parameters; ``restricted`` makes a loss of some of them.
+The schedule is ascending in S, and ``ordered_sgd`` trains in it. All functions take any
+``loss(params, batch)`` and any tree of parameters; ``restricted`` makes a loss of some of them.
 
 Source: arXiv:2606.24993 (Sweeney), Lemma 2.1, Propositions 2.3 and 2.5, Remark 2.2; the same
 bracket on a target's gradient is in arXiv:2501.15556. The k-step block, the least-squares view of
@@ -34,13 +34,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxlab.core.checks import check_count, check_value
+from jaxlab.core.checks import check_count, check_leading_axis, check_value
 from jaxlab.core.derivatives import curvature, gradient_and_hvp, hvp
 from jaxlab.core.trees import tree_combine, tree_dot
-from jaxlab.core.types import Scalar
+from jaxlab.core.types import Method, Scalar
 
 __all__ = [
     "Loss",
+    "Ordered",
+    "OrderedHyper",
+    "OrderedInfo",
+    "OrderedState",
     "PairScore",
     "Totals",
     "Tournament",
@@ -51,6 +55,8 @@ __all__ = [
     "bracket_fields",
     "edge_matrix",
     "no_sources",
+    "ordered",
+    "ordered_sgd",
     "pair_score",
     "restricted",
     "source_score",
@@ -295,6 +301,100 @@ def streamed_scores(
 
     totals, _ = jax.lax.scan(add, no_sources(loss, params, target), sources)
     return jax.lax.map(lambda batch: source_score(totals, loss, params, batch), sources)
+
+
+class Ordered(NamedTuple):
+    """A problem: what to train on, in which order; made by ``ordered``.
+
+    Attributes:
+        loss: Of parameters and a batch, a tree without leaves or with its own constants.
+        params: Before training.
+        sources: Batches with a leading axis.
+        order: Indices along that axis, one a step.
+    """
+
+    loss: Any
+    params: PyTree
+    sources: Any
+    order: Int[Array, " steps"]
+
+
+class OrderedHyper(NamedTuple):
+    """Attributes: step_size: ``eta``, at least 0."""
+
+    step_size: Float[Array, ""]
+
+
+class OrderedState(NamedTuple):
+    """Attributes: params; place: how many steps were taken."""
+
+    params: PyTree
+    place: Int[Array, ""]
+
+
+class OrderedInfo(NamedTuple):
+    """Attributes: loss: of the step's source, before the step."""
+
+    loss: Float[Array, ""]
+
+
+def ordered(
+    loss: Loss, params: PyTree, sources: Any, order: Int[Array, " sources"], *, steps: int = 1
+) -> Ordered:
+    """The problem of training in an order.
+
+    Args:
+        loss: Of parameters and a batch.
+        params: Before training.
+        sources: Batches with a leading axis.
+        order: Indices along that axis; a shorter list trains on some only, and twice the same
+            index on one twice.
+        steps: Steps on each source before the next.
+
+    Raises:
+        ValueError: No steps, sources of different numbers, or an index that none of them has.
+    """
+    check_count("steps", steps)
+    count = jax.tree.leaves(sources)[0].shape[0]
+    check_leading_axis("sources", sources, count, "sources")
+    check_value(
+        "order", order, lambda i: (i >= 0) & (i < count), f"indices of sources, 0 to {count - 1}"
+    )
+    wrapped = loss if isinstance(loss, jax.tree_util.Partial) else jax.tree_util.Partial(loss)
+    return Ordered(wrapped, params, sources, jnp.repeat(jnp.asarray(order), steps))
+
+
+def ordered_sgd() -> Method:
+    """Plain SGD in an order, one step of the runner a step on the next source.
+
+    Brackets predict what it does; steps beyond the order's end stay on its last source.
+
+    Example:
+        >>> from jaxlab.core import run
+        >>> loss = lambda x, b: jnp.sum((x - b) ** 2) / 2
+        >>> problem = ordered(loss, jnp.zeros(1), jnp.array([[1.0], [3.0]]), jnp.array([1, 0]))
+        >>> done = run(ordered_sgd(), problem, OrderedHyper(jnp.array(0.5)), jax.random.key(0),
+        ...            num_steps=2)
+        >>> done.state.params.tolist(), done.trace.loss.tolist()
+        ([1.25], [4.5, 0.125])
+    """
+
+    def init(problem: Ordered, hyper: OrderedHyper, key: Array) -> OrderedState:
+        del key
+        check_value("step_size", hyper.step_size, lambda x: x >= 0, "at least 0")
+        return OrderedState(problem.params, jnp.zeros((), jnp.int32))
+
+    def step(
+        problem: Ordered, hyper: OrderedHyper, state: OrderedState, key: Array
+    ) -> tuple[OrderedState, OrderedInfo]:
+        del key
+        now = problem.order[state.place]
+        batch = jax.tree.map(lambda leaf: leaf[now], problem.sources)
+        value, grad = jax.value_and_grad(problem.loss)(state.params, batch)
+        params = tree_combine((1, -hyper.step_size), state.params, grad)
+        return OrderedState(params, state.place + 1), OrderedInfo(value)
+
+    return Method(init, step)
 
 
 def restricted(loss: Loss, merge: Callable[[Any, Any], PyTree], fixed: Any) -> Loss:

@@ -8,9 +8,16 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxlab.core.checks import check_count, check_key, check_value
-from jaxlab.core.trees import tree_combine, tree_dot
+from jaxlab.core.trees import is_inexact, tree_combine, tree_dot
 from jaxlab.core.types import Scalar
-from jaxlab.optim.lie_bracket import Loss, bracket
+from jaxlab.optim.lie_bracket import (
+    Loss,
+    OrderedHyper,
+    OrderedState,
+    bracket,
+    ordered,
+    ordered_sgd,
+)
 
 __all__ = [
     "StepSizeReport",
@@ -61,20 +68,26 @@ def run_schedule(
         step_size: ``eta``.
         steps: Steps on each source before the next.
 
+    Raises:
+        ValueError: No steps, a negative step size, sources of different numbers, or an index that
+            none of them has.
+
     Example:
         >>> loss = lambda x, b: jnp.sum((x - b) ** 2) / 2
         >>> sources = jnp.array([[1.0], [3.0]])
         >>> run_schedule(loss, jnp.zeros(1), sources, jnp.array([0, 1]), 0.5).tolist()
         [1.75]
     """
-    check_count("steps", steps)
-    gradient = jax.grad(loss)
+    problem = ordered(loss, params, sources, order, steps=steps)
+    method, hyper = ordered_sgd(), OrderedHyper(jnp.asarray(step_size))
+    # Nothing is random; the protocol asks for a key.
+    key = jax.random.key(0)
 
-    def step(params: PyTree, i: Array) -> tuple[PyTree, None]:
-        batch = jax.tree.map(lambda leaf: leaf[i], sources)
-        return tree_combine((1, -step_size), params, gradient(params, batch)), None
+    def step(state: OrderedState, _: None) -> tuple[OrderedState, None]:
+        return method.step(problem, hyper, state, key)[0], None
 
-    return jax.lax.scan(step, params, jnp.repeat(order, steps))[0]
+    start = method.init(problem, hyper, key)
+    return jax.lax.scan(step, start, length=len(problem.order))[0].params
 
 
 def run_schedule_optax(
@@ -86,11 +99,13 @@ def run_schedule_optax(
     *,
     steps: int = 1,
     reset: bool = False,
+    allow_memory: bool = False,
 ) -> PyTree:
     """The same with an optimizer of Optax, whose memory changes what an order does.
 
     Brackets predict plain SGD. With averaged gradients, ``m <- beta m + (1 - beta) g``, the orders
-    differ in first order already, by ``-eta beta (1 - beta) (g_A - g_B)``.
+    differ in first order already, by ``-eta beta (1 - beta) (g_A - g_B)``, so that an optimizer
+    which remembers gradients has to be asked for.
 
     Args:
         loss: Of parameters and a batch.
@@ -100,6 +115,11 @@ def run_schedule_optax(
         tx: The optimizer.
         steps: Steps on each source before the next.
         reset: Forget the optimizer's state between sources.
+        allow_memory: Take an optimizer that remembers gradients.
+
+    Raises:
+        ValueError: An optimizer whose state has arrays of real numbers, without ``allow_memory``;
+            or as of ``run_schedule``.
 
     Example:
         >>> loss = lambda x, b: jnp.sum((x - b) ** 2) / 2
@@ -107,9 +127,14 @@ def run_schedule_optax(
         >>> run_schedule_optax(loss, jnp.zeros(1), sources, order, optax.sgd(0.5)).tolist()
         [1.75]
     """
-    check_count("steps", steps)
+    problem = ordered(loss, params, sources, order, steps=steps)
     fresh = tx.init(params)
-    first = jnp.arange(order.shape[0] * steps) % steps == 0
+    if not allow_memory and any(map(is_inexact, jax.tree.leaves(fresh))):
+        raise ValueError(
+            "tx must not remember gradients, since brackets do not describe what an order does "
+            "then; pass allow_memory=True to run it all the same"
+        )
+    first = jnp.arange(len(problem.order)) % steps == 0
 
     def step(carry: tuple[PyTree, Any], now: Any) -> tuple[tuple[PyTree, Any], None]:
         (params, state), (i, begins) = carry, now
@@ -119,7 +144,7 @@ def run_schedule_optax(
         updates, state = tx.update(jax.grad(loss)(params, batch), state, params)
         return (optax.apply_updates(params, updates), state), None
 
-    return jax.lax.scan(step, (params, fresh), (jnp.repeat(order, steps), first))[0][0]
+    return jax.lax.scan(step, (params, fresh), (problem.order, first))[0][0]
 
 
 def ordering_gap(
@@ -159,7 +184,17 @@ def bracket_only_step(
     Its target loss is below that of both orders by ``eta^2 mu`` and terms of third order, with
     ``mu = <g_E, H_B g_A + H_A g_B> / 2``, where that is positive. Source: arXiv:2606.24993,
     equations 28 and 29.
+
+    Raises:
+        ValueError: A negative step size.
+
+    Example:
+        >>> loss = lambda x, b: jnp.sum(b[0] * (x - b[1]) ** 2) / 2
+        >>> a, b, target = (1.0, 1.0), (2.0, 3.0), (1.0, 5.0)
+        >>> bracket_only_step(loss, jnp.zeros(1), a, b, target, 0.1)  # A first 0.68, B first 0.64
+        Array([0.72], dtype=float32)
     """
+    check_value("step_size", step_size, lambda x: x >= 0, "at least 0")
     grad_a, grad_b = jax.grad(loss)(params, batch_a), jax.grad(loss)(params, batch_b)
     reference = tree_combine((1, -step_size, -step_size), params, grad_a, grad_b)
     difference = bracket(loss, params, batch_a, batch_b)
@@ -194,7 +229,7 @@ def calibrate_step_size(
         params: Before training.
         sources: Batches with a leading axis of at least two.
         target: The target's batch.
-        grid: Positive step sizes, ascending.
+        grid: Positive step sizes, in any order.
         num_pairs: How many pairs are tried.
         max_remainder: The largest share of the bracket that higher orders may have.
 

@@ -22,6 +22,7 @@ from jaxlab.language.plants import linear_plant
 from jaxlab.language.setpoints import FeatureSetpoint
 from jaxlab.optim import federated, inexact_agd
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
+from jaxlab.optim.lie_bracket import OrderedHyper, ordered, ordered_sgd
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.quadratic import random_quadratics
 from jaxlab.theory import nse_amp
@@ -158,6 +159,17 @@ def four_layers(noise, tree):
     return SteeringProblem(linear_plant(LinearSystem(matrices), START), matrices, point)
 
 
+def two_sources(noise, tree):
+    """Tanh units on two sources in turn; plain SGD is deterministic."""
+    del noise, tree
+    weights = jax.random.normal(KEY, (2, 5, DIM))
+
+    def units(x, weights):
+        return jnp.sum(jnp.tanh(weights @ x)) / 5
+
+    return ordered(units, START, weights, jnp.array([1, 0, 0, 1]))
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -181,6 +193,15 @@ PAPER_CASES = {
         smooth=("data_scale",),
         agents=False,
         sampler=True,
+        trees=False,
+    ),
+    "lie_bracket.ordered_sgd": Case(
+        ordered_sgd,
+        OrderedHyper(_number(0.1)),
+        two_sources,
+        noise=False,
+        smooth=("step_size",),
+        agents=False,
         trees=False,
     ),
     "lmaps.lmaps": Case(

@@ -157,7 +157,14 @@ def test_optimizers_keep_or_lose_their_memory(problem, reset):
             expected = moved(expected, velocity, -0.05)
     found = jax.jit(
         lambda p: schedules.run_schedule_optax(
-            loss, p, sources, jnp.array(order), optax.sgd(0.05, momentum=0.9), steps=2, reset=reset
+            loss,
+            p,
+            sources,
+            jnp.array(order),
+            optax.sgd(0.05, momentum=0.9),
+            steps=2,
+            reset=reset,
+            allow_memory=True,
         )
     )(params)
     np.testing.assert_allclose(flat(found), flat(expected), atol=1e-13)
@@ -224,6 +231,30 @@ def test_bad_calls_are_named(problem):
         (
             lambda: schedules.run_schedule(loss, params, sources, jnp.array([0]), 0.1, steps=0),
             "steps must be at least 1",
+        ),
+        (
+            lambda: schedules.run_schedule(loss, params, sources, jnp.array([0, 5]), 0.1),
+            "order must be indices of sources, 0 to 4, got",
+        ),
+        (
+            lambda: schedules.run_schedule(loss, params, sources, jnp.array([0]), -0.1),
+            "step_size must be at least 0, got -0.1",
+        ),
+        (
+            lambda: schedules.run_schedule(
+                loss, params, (sources[0], sources[1][:3]), jnp.array([0]), 0.1
+            ),
+            "sources",
+        ),
+        (
+            lambda: schedules.run_schedule_optax(
+                loss, params, sources, jnp.array([0]), optax.adam(0.1)
+            ),
+            "tx must not remember gradients",
+        ),
+        (
+            lambda: schedules.bracket_only_step(loss, params, a, a, target, -1.0),
+            "step_size must be at least 0",
         ),
         (
             lambda: schedules.calibrate_step_size(
