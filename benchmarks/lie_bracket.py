@@ -1,4 +1,4 @@
-"""What products with Hessians and a tournament cost, against PyTorch and the matrix of all pairs.
+"""What Hessian products and a tournament cost, against PyTorch, curvlinops and all pairs.
 
 Run from the repository's root::
 
@@ -8,6 +8,7 @@ Times are printed and decide nothing; equal answers come first. The model is the
 network over bytes, with 85 sources of random bytes.
 """
 
+import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +19,12 @@ import numpy as np
 import pytest
 import torch  # pyright: ignore[reportMissingImports]
 
+from jaxlab.core.derivatives import hvp
 from jaxlab.core.trees import tree_dot
 from jaxlab.models.byte_mlp import ByteMlp, Contexts, byte_mlp_loss, init_byte_mlp
 from jaxlab.optim import lie_bracket as lb
 
-SOURCES, BATCH, REPETITIONS = 85, 128, 3
+SOURCES, BATCH, REPETITIONS = 85, 128, 5
 
 pytestmark = [
     pytest.mark.usefixtures("as_users_run", "in_default_precision"),
@@ -70,6 +72,63 @@ def torch_scores(params: Any, sources: Any, target: Any) -> np.ndarray:
     return scores.detach().numpy()
 
 
+class TorchMlp(torch.nn.Module):
+    """The same network as a module, which curvlinops asks for."""
+
+    def __init__(self, params: tuple[torch.Tensor, ...]) -> None:
+        super().__init__()
+        self.leaves = torch.nn.ParameterList(torch.nn.Parameter(leaf) for leaf in params)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        embedding, hidden, hidden_bias, head, head_bias = self.leaves
+        flat = embedding[inputs].reshape(len(inputs), -1)
+        return torch.tanh(flat @ hidden + hidden_bias) @ head + head_bias
+
+
+def test_products_with_a_hessian(report):
+    params, sources, target = setting()
+    one = jax.tree.map(lambda leaf: leaf[0], sources)
+    along = jax.grad(byte_mlp_loss)(params, target)
+    leaves, aim = (
+        tuple(torch.tensor(np.asarray(leaf)) for leaf in tree) for tree in (params, along)
+    )
+    batch = tuple(torch.tensor(np.asarray(leaf)).long() for leaf in one)
+    # Its dependencies warn on import, where a mark of this file does not reach.
+    operators = importlib.import_module("curvlinops")
+    operator = operators.HessianLinearOperator(
+        (model := TorchMlp(leaves)), torch.nn.CrossEntropyLoss(), list(model.parameters()),
+        [batch], check_deterministic=False,
+    )  # fmt: skip
+
+    def twice_backward(params: Any, batch: Any, v: Any) -> Any:
+        return jax.grad(lambda p: tree_dot(jax.grad(byte_mlp_loss)(p, batch), v))(params)
+
+    ours = jax.jit(lambda p, b, v: hvp(byte_mlp_loss, p, b, v))
+    backward = jax.jit(twice_backward)
+    grad = torch.func.grad(torch_loss)
+    rivals = {
+        "ours, twice backward": lambda: backward(params, one, along),
+        "torch.func, forward over reverse": lambda: torch.func.jvp(
+            lambda p: grad(p, batch), (leaves,), (aim,)
+        )[1],
+        "torch.autograd, twice backward": lambda: torch.autograd.functional.hvp(
+            lambda *p: torch_loss(p, batch), leaves, aim
+        )[1],
+        "curvlinops": lambda: operator @ list(aim),
+    }
+    answer = ours(params, one, along)
+    expected = [np.asarray(leaf) for leaf in answer]
+    size = max(np.abs(leaf).max() for leaf in expected)
+    here = best(lambda: ours(params, one, along))
+    for name, rival in rivals.items():
+        for found, leaf in zip(rival(), expected, strict=True):
+            if isinstance(found, torch.Tensor):
+                found = found.detach().numpy()
+            np.testing.assert_allclose(np.asarray(found), leaf, atol=1e-5 * size)
+        report(f"Hessian product: {name} / ours", f"{best(rival) / here:.1f}")
+
+
 def test_tournament(report):
     params, sources, target = setting()
     ours = jax.jit(lambda *args: lb.borda_scores(lb.tournament(byte_mlp_loss, *args)))
@@ -81,6 +140,12 @@ def test_tournament(report):
     scores = np.asarray(ours(params, sources, target))
     peer = torch_scores(theirs, batches, aim)
     np.testing.assert_allclose(scores, peer, atol=1e-4 * np.abs(peer).max())
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), params)
+        table = jax.jit(lambda *args: lb.tournament(byte_mlp_loss, *args))(wide, sources, target)
+        exact = np.asarray(lb.borda_scores(table))
+    error = np.abs(scores - exact).max() / np.abs(exact).max()
+    report("tournament of 85: error of float32, of the largest", f"{error:.1e}")
     here = best(lambda: ours(params, sources, target))
     report(
         "tournament of 85: PyTorch / ours",

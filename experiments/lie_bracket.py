@@ -16,24 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxlab.core.trees import tree_combine, tree_dot
+from jaxlab.core.trees import tree_dot
 from jaxlab.core.types import Method
 from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main, seed_keys
-from jaxlab.experiment.lie_bracket_inputs import (
-    BlockInputs,
-    Texts,
-    block_inputs,
-    block_loss,
-    builtin_names,
-    language_texts,
-)
+from jaxlab.experiment.lie_bracket_block import BlockInputs, block_inputs, block_rows
+from jaxlab.experiment.lie_bracket_figure import draw
+from jaxlab.experiment.lie_bracket_inputs import Texts, builtin_names, language_texts
 from jaxlab.experiment.lie_bracket_report import (
-    BLOCK_STEPS,
+    FEW_METRIC,
     OPTIMIZERS,
     PAIR_STEP,
     STEP_SIZES,
     STEPS,
-    draw,
     judge,
 )
 from jaxlab.experiment.measure import sweep
@@ -42,6 +36,7 @@ from jaxlab.optim import lie_bracket as lb
 from jaxlab.optim import lie_bracket_orders as orders
 from jaxlab.optim import lie_bracket_schedules as schedules
 
+FEW = 8
 GRID = tuple(float(x) for x in 0.4 * 2.0 ** -np.arange(6)[::-1])
 
 
@@ -49,7 +44,7 @@ GRID = tuple(float(x) for x in 0.4 * 2.0 ** -np.arange(6)[::-1])
 class Args(CommonArgs):
     """Flags of the experiment."""
 
-    seeds: int = 1
+    seeds: int = 3
     """How many draws of all batches; the model is pretrained once."""
     data: Path | None = None
     """Pygments' source distribution or its folder; fetched by pip if not given."""
@@ -72,6 +67,7 @@ class Inputs(NamedTuple):
     texts: Texts
     block: BlockInputs | None
     random: int
+    searched: int
     pairs: int
     pretraining: int
     batch: int
@@ -81,9 +77,9 @@ def prepare(args: Args) -> Inputs:
     """Read texts, and run the language model up to its last block."""
     if args.smoke:
         texts = builtin_names(min(args.sources, 16))
-        return Inputs(texts, None, min(args.random, 30), 24, 300, 64)
+        return Inputs(texts, None, min(args.random, 30), 500, 24, 300, 64)
     texts = language_texts(args.sources, args.data)
-    return Inputs(texts, block_inputs(args.data), args.random, 120, 1500, 128)
+    return Inputs(texts, block_inputs(args.data), args.random, 20000, 120, 1500, 128)
 
 
 def run(args: Args, inputs: Inputs, session: Session) -> list[Row]:
@@ -92,11 +88,15 @@ def run(args: Args, inputs: Inputs, session: Session) -> list[Row]:
     rows = []
     for seed, key in zip(itertools.count(args.seed), seed_keys(args)):
         drawn = draw_sources(jax.random.fold_in(key, 1), inputs)
-        rows += schedule_rows(session, inputs, params, drawn, seed)
+        with session.timed(f"tournament {seed}"):
+            table = TABLE(params, drawn.sources, drawn.target)
+            edges = lb.edge_matrix(table)
+        rows += schedule_rows(session, inputs, params, drawn, table, seed)
+        rows += found_rows(session, inputs, params, drawn, table, edges, seed)
         rows += pair_rows(session, inputs, params, drawn, seed)
-        rows += triple_rows(session, inputs, params, drawn, seed)
+        rows += triple_rows(session, inputs, params, drawn, table, edges, seed)
         rows += remainder_rows(session, params, drawn, seed)
-    return rows if inputs.block is None else rows + block_rows(args, session, inputs.block)
+    return rows if inputs.block is None else rows + block_rows(session, inputs.block, args.seed)
 
 
 def pretrained(args: Args, inputs: Inputs, session: Session) -> Any:
@@ -157,34 +157,83 @@ TABLE = jax.jit(partial(lb.tournament, byte_mlp_loss))
 
 
 def schedule_rows(
-    session: Session, inputs: Inputs, params: Any, drawn: Drawn, seed: int
+    session: Session, inputs: Inputs, params: Any, drawn: Drawn, table: lb.Tournament, seed: int
 ) -> list[Row]:
     """Every rule's schedule of all sources, against random ones."""
-    with session.timed(f"tournament {seed}"):
-        table = TABLE(params, drawn.sources, drawn.target)
-        borda = lb.borda_order(lb.borda_scores(table))
-        curl = float(orders.hodge_residual(lb.edge_matrix(table)))
+    borda = lb.borda_order(lb.borda_scores(table))
     rules = {
         "Borda": borda,
         "Borda, reversed": borda[::-1],
         "gradient norm": orders.gradient_norm_order(table.grads),
         "recency alignment": orders.recency_alignment_order(table.grads, table.target_grad),
     }
-    others = orders.random_orders(drawn.key, len(borda), num=inputs.random)
-    names = [*rules, *["random"] * inputs.random]
+    piece = f"schedules {seed}"
+    rows = compare(session, piece, "loss", inputs.random, params, drawn, rules, STEP_SIZES, seed)
+    curl = float(orders.hodge_residual(lb.edge_matrix(table)))
+    return [*rows, Row("tournament", "curl", curl, seed=seed)]
+
+
+def compare(
+    session: Session, piece: str, metric: str, num: int, params: Any, drawn: Drawn,
+    rules: dict[str, jax.Array], step_sizes: tuple[float, ...], seed: int,
+    sources: Any = None,
+) -> list[Row]:  # fmt: skip
+    """The target's loss after each rule's order, and after random ones."""
+    sources = drawn.sources if sources is None else sources
+    others = orders.random_orders(drawn.key, len(next(iter(rules.values()))), num=num)
+    names = [*rules, *["random"] * num]
     every = jnp.concatenate([jnp.stack(list(rules.values())), others])
-    cases = [(name, size) for size in STEP_SIZES for name in names]
-    listed = jnp.tile(every, (len(STEP_SIZES), 1))
+    cases = [(name, size) for size in step_sizes for name in names]
+    listed = jnp.tile(every, (len(step_sizes), 1))
     sizes = jnp.array([size for _, size in cases])
     done = session.run(
-        f"schedules {seed}", FINAL, ((params, drawn.sources, drawn.target), (listed, sizes)), (),
+        piece, FINAL, ((params, sources, drawn.target), (listed, sizes)), (),
         jax.random.key(0), num_steps=len(cases), chunk_size=len(names),
     )  # fmt: skip
-    rows = [
-        Row(name, "loss", float(value), step=size, seed=seed)
+    return [
+        Row(name, metric, float(value), step=size, seed=seed)
         for (name, size), value in zip(cases, np.asarray(done.trace), strict=True)
     ]
-    return [*rows, Row("tournament", "curl", curl, seed=seed)]
+
+
+def found_rows(
+    session: Session, inputs: Inputs, params: Any, drawn: Drawn, table: lb.Tournament,
+    edges: jax.Array, seed: int,
+) -> list[Row]:  # fmt: skip
+    """Where the second order should count most: few sources, searched for; and does it?
+
+    Of many random choices of sources the one is run whose orders by brackets and by alignment
+    differ most in predicted cost, in standard deviations of random orders' costs.
+    """
+    along = orders.cosines(table.grads, table.target_grad)
+    shuffled = orders.random_orders(jax.random.key(0), FEW, num=200)
+
+    def advantage(chosen: jax.Array) -> jax.Array:
+        among = edges[chosen][:, chosen]
+        cost = partial(orders.linear_ordering_cost, among)
+        others = jax.vmap(cost)(shuffled)
+        return (cost(jnp.argsort(along[chosen])) - cost(lb.borda_order(among.sum(axis=1)))) / (
+            others.std()
+        )
+
+    keys = jax.random.split(jax.random.fold_in(drawn.key, 4), inputs.searched)
+    with session.timed(f"search {seed}"):
+        chosen = jax.vmap(lambda k: jax.random.choice(k, len(along), (FEW,), replace=False))(keys)
+        chosen = chosen[jnp.argmax(jax.jit(jax.vmap(advantage))(chosen))]
+    among = edges[chosen][:, chosen]
+    rules = {
+        "Borda": lb.borda_order(among.sum(axis=1)),
+        "best predicted": orders.best_order(among),
+        "gradient norm": orders.gradient_norm_order(
+            jax.tree.map(lambda leaf: leaf[chosen], table.grads)
+        ),
+        "recency alignment": jnp.argsort(along[chosen]).astype(jnp.int32),
+    }
+    sources = jax.tree.map(lambda leaf: leaf[chosen], drawn.sources)
+    return compare(
+        session, f"found {seed}", FEW_METRIC, inputs.random, params, drawn, rules,
+        (PAIR_STEP / 5,), seed, sources,
+    )  # fmt: skip
 
 
 def optimizers() -> dict[str, optax.GradientTransformation]:
@@ -198,8 +247,13 @@ def pair_values(context: Any, pair: jax.Array) -> dict[str, jax.Array]:
     params, sources, target = context
     a, b = (jax.tree.map(lambda leaf, k=k: leaf[pair[k]], sources) for k in (0, 1))
     both = jax.tree.map(lambda x, y: jnp.stack([x, y]), a, b)
-    norms = [tree_dot(g, g) for g in (jax.grad(byte_mlp_loss)(params, x) for x in (a, b))]
-    found = {"gradient norm": norms[1] - norms[0]}  # the larger one first
+    grads = [jax.grad(byte_mlp_loss)(params, x) for x in (a, b)]
+    norms = [tree_dot(g, g) for g in grads]
+    along = orders.cosines(
+        jax.tree.map(lambda *g: jnp.stack(g), *grads), jax.grad(byte_mlp_loss)(params, target)
+    )
+    # Positive where the second of the pair should be first.
+    found = {"gradient norm": norms[1] - norms[0], "recency alignment": along[0] - along[1]}
     for k in STEPS:
         found[f"gap {k}"] = schedules.ordering_gap(
             byte_mlp_loss, params, a, b, target, PAIR_STEP, steps=k
@@ -244,8 +298,9 @@ def pair_rows(session: Session, inputs: Inputs, params: Any, drawn: Drawn, seed:
 
 
 def triple_rows(
-    session: Session, inputs: Inputs, params: Any, drawn: Drawn, seed: int
-) -> list[Row]:
+    session: Session, inputs: Inputs, params: Any, drawn: Drawn, table: lb.Tournament,
+    edges: jax.Array, seed: int,
+) -> list[Row]:  # fmt: skip
     """Whether rules find the best of a triple's six orders, by running all six."""
     count, num = len(inputs.texts.names), inputs.pairs // 2
     keys = jax.random.split(jax.random.fold_in(drawn.key, 3), num)
@@ -257,22 +312,22 @@ def triple_rows(
         f"triples {seed}", FINAL, ((params, drawn.sources, drawn.target), (listed, sizes)), (),
         jax.random.key(0), num_steps=len(listed), chunk_size=len(listed) // 2,
     )  # fmt: skip
-    table = TABLE(params, drawn.sources, drawn.target)
-    edges, norms = lb.edge_matrix(table), jax.vmap(tree_dot)(table.grads, table.grads)
+    norms = jax.vmap(tree_dot)(table.grads, table.grads)
+    along = orders.cosines(table.grads, table.target_grad)
 
     def choices(triple: jax.Array) -> jax.Array:
         among = edges[triple][:, triple]
         costs = jax.vmap(partial(orders.linear_ordering_cost, among))(six)
         borda = lb.borda_order(among.sum(axis=1))
-        norm = jnp.argsort(-norms[triple])
-        at = [jnp.argmax((six == order).all(axis=1)) for order in (borda, norm)]
+        rules = borda, jnp.argsort(-norms[triple]), jnp.argsort(along[triple])
+        at = [jnp.argmax((six == order).all(axis=1)) for order in rules]
         return jnp.stack([jnp.argmin(costs), *at])
 
     chosen = np.asarray(jax.jit(jax.vmap(choices))(triples))
     losses = np.asarray(done.trace).reshape(num, 6)
     return [
         Row(name, "best of six", float(np.mean(chosen[:, i] == losses.argmin(axis=1))), seed=seed)
-        for i, name in enumerate(("exhaustive", "Borda", "gradient norm"))
+        for i, name in enumerate(("exhaustive", "Borda", "gradient norm", "recency alignment"))
     ]
 
 
@@ -289,59 +344,6 @@ def remainder_rows(session: Session, params: Any, drawn: Drawn, seed: int) -> li
 CALIBRATE = jax.jit(
     lambda key, params, *rest: schedules.calibrate_step_size(key, byte_mlp_loss, params, *rest)
 )
-
-
-def block_gaps(context: Any, pair: jax.Array) -> jax.Array:
-    """Measured gaps of two languages at every step size; first steps are known already."""
-    (lm, block, fixed, sources, target, grads) = context
-
-    def loss(p: Any, batch: Any) -> jax.Array:
-        return block_loss(lm.value, p, fixed, batch)
-
-    def end(order: jax.Array, size: jax.Array) -> jax.Array:
-        one = jax.tree.map(lambda p, g: p - size.astype(p.dtype) * g[order[0]], block, grads)
-        grad = jax.grad(loss)(one, jax.tree.map(lambda leaf: leaf[order[1]], sources))
-        return loss(tree_combine((1, -size.astype(jnp.float32)), one, grad), target)
-
-    sizes = jnp.array(BLOCK_STEPS)
-    return jax.lax.map(lambda size: end(pair, size) - end(pair[::-1], size), sizes)
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class Static:
-    """A hashable object as a tree without leaves."""
-
-    value: Any
-
-
-def block_rows(args: Args, session: Session, inputs: BlockInputs) -> list[Row]:
-    """All pairs of languages for the last block of a language model."""
-    lm, block, fixed, sources, target = inputs
-
-    def scores(block: Any, fixed: Any, sources: Any, target: Any) -> Any:
-        return lb.tournament(lambda p, b: block_loss(lm, p, fixed, b), block, sources, target)
-
-    with session.timed("block tournament"):
-        table = jax.jit(scores)(block, fixed, sources, target)
-        edges = np.asarray(lb.edge_matrix(table))
-        norms = np.asarray(jax.vmap(tree_dot)(table.grads, table.grads))
-    pairs = np.array(list(itertools.combinations(range(len(norms)), 2)))
-    context = (Static(lm), block, fixed, sources, target, table.grads)
-    done = session.run(
-        "block pairs", sweep(block_gaps), (context, jnp.asarray(pairs)), (), jax.random.key(0),
-        num_steps=len(pairs), chunk_size=5,
-    )  # fmt: skip
-    rows = []
-    for i, ((a, b), gaps) in enumerate(zip(pairs, np.asarray(done.trace), strict=True)):
-        rows.append(Row("block", "score", float(edges[a, b]), step=i, seed=args.seed))
-        norm = float(norms[b] - norms[a])
-        rows.append(Row("block", "gradient norm", norm, step=i, seed=args.seed))
-        rows += [
-            Row("block", "gap", float(gap), step=i, seed=args.seed, dataset=f"{size:g}")
-            for size, gap in zip(BLOCK_STEPS, gaps, strict=True)
-        ]
-    return rows
 
 
 EXPERIMENT = Experiment("lie_bracket", Args, prepare, run, judge, draw)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from jaxtyping import Array, Float
 
 from jaxlab.claims import Claim, Comparison, at_most, close_to
-from jaxlab.optim.lie_bracket import bracket, pair_score, restricted
+from jaxlab.core.derivatives import restricted
+from jaxlab.optim.lie_bracket import bracket, pair_score
 from jaxlab.optim.lie_bracket_schedules import run_schedule
 from jaxlab.problems.sites import log_uniform, normals
 

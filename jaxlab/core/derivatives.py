@@ -1,4 +1,4 @@
-"""Products with Hessians, for any loss of a tree of parameters and a batch."""
+"""Products with Hessians, and losses of some parameters: for any loss of a tree and a batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, PyTree
 
-__all__ = ["curvature", "gradient_and_hvp", "hvp"]
+__all__ = ["curvature", "gradient_and_hvp", "hvp", "restricted"]
 
 
 def hvp(loss: Callable[[Any, Any], Array], params: PyTree, batch: Any, v: PyTree) -> PyTree:
@@ -49,3 +49,25 @@ def curvature(
         return jax.jvp(lambda q: loss(q, batch), (p,), (w,))[1]
 
     return jax.jvp(slope, (params,), (v,))
+
+
+def restricted(
+    loss: Callable[[Any, Any], Array], merge: Callable[[Any, Any], PyTree], fixed: Any
+) -> Callable[[Any, Any], Array]:
+    """The loss of the parameters that are trained, given those that are not.
+
+    Every gradient and Hessian of it is the restriction of the whole one.
+
+    Args:
+        loss: Of all parameters.
+        merge: ``(trained, fixed) -> params``; for adapters ``lambda a, p: merge_lora(p, a)``.
+        fixed: What is not trained. It becomes a constant of jitted functions, so close over large
+            parameters inside them only.
+
+    Example:
+        >>> whole = lambda p, batch: batch * p["a"] ** 2 * p["b"]
+        >>> part = restricted(whole, lambda a, fixed: {"a": a, **fixed}, {"b": 3.0})
+        >>> float(jax.grad(part)(2.0, 1.0))
+        12.0
+    """
+    return lambda trained, batch: loss(merge(trained, fixed), batch)

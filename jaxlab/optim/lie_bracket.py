@@ -20,7 +20,8 @@ against all others needs no matrix of pairs,
     V = \sum_j v_j, \quad G = \sum_j g_j .
 
 The schedule is ascending in S, and ``ordered_sgd`` trains in it. All functions take any
-``loss(params, batch)`` and any tree of parameters; ``restricted`` makes a loss of some of them.
+``loss(params, batch)`` and any tree of parameters; ``restricted`` of ``jaxlab.core.derivatives``
+makes a loss of some of them.
 
 Source: arXiv:2606.24993 (Sweeney), Lemma 2.1, Propositions 2.3 and 2.5, Remark 2.2; the same
 bracket on a target's gradient is in arXiv:2501.15556. The k-step block, the least-squares view of
@@ -58,7 +59,6 @@ __all__ = [
     "ordered",
     "ordered_sgd",
     "pair_score",
-    "restricted",
     "source_score",
     "streamed_scores",
     "tournament",
@@ -395,23 +395,3 @@ def ordered_sgd() -> Method:
         return OrderedState(params, state.place + 1), OrderedInfo(value)
 
     return Method(init, step)
-
-
-def restricted(loss: Loss, merge: Callable[[Any, Any], PyTree], fixed: Any) -> Loss:
-    """The loss of the parameters that are trained, given those that are not.
-
-    Every gradient and Hessian of it is the restriction of the whole one (Remark 2.2).
-
-    Args:
-        loss: Of all parameters.
-        merge: ``(trained, fixed) -> params``; for adapters ``lambda a, p: merge_lora(p, a)``.
-        fixed: What is not trained. It becomes a constant of jitted functions, so close over large
-            parameters inside them only.
-
-    Example:
-        >>> whole = lambda p, batch: batch * p["a"] ** 2 * p["b"]
-        >>> part = restricted(whole, lambda a, fixed: {"a": a, **fixed}, {"b": 3.0})
-        >>> float(jax.grad(part)(2.0, 1.0))
-        12.0
-    """
-    return lambda trained, batch: loss(merge(trained, fixed), batch)

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxlab.core.checks import check_count, check_key
+from jaxlab.core.roots import safe_sqrt
 from jaxlab.core.trees import tree_dot
 
 __all__ = [
     "best_order",
+    "cosines",
     "gradient_norm_order",
     "hodge_residual",
     "linear_ordering_cost",
@@ -113,6 +115,22 @@ def gradient_norm_order(grads: PyTree) -> Int[Array, " sources"]:
     return jnp.argsort(-squares, stable=True).astype(jnp.int32)
 
 
+def cosines(grads: PyTree, target_grad: PyTree) -> Float[Array, " sources"]:
+    """How far every source's gradient is along the target's, in [-1, 1]; 0 for a gradient of 0.
+
+    Example:
+        >>> cosines(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([3.0, 0.0])).tolist()
+        [1.0, 0.0]
+    """
+    length = safe_sqrt(tree_dot(target_grad, target_grad))
+
+    def cosine(grad: PyTree) -> Array:
+        norm = length * safe_sqrt(tree_dot(grad, grad))
+        return jnp.where(norm > 0, tree_dot(grad, target_grad) / jnp.where(norm > 0, norm, 1), 0)
+
+    return jax.vmap(cosine)(grads)
+
+
 def recency_alignment_order(grads: PyTree, target_grad: PyTree) -> Int[Array, " sources"]:
     """The source whose gradient is most along the target's comes last, by their cosine.
 
@@ -124,12 +142,7 @@ def recency_alignment_order(grads: PyTree, target_grad: PyTree) -> Int[Array, " 
         >>> recency_alignment_order(grads, jnp.array([1.0, 0.0])).tolist()
         [2, 1, 0]
     """
-
-    def cosine(grad: PyTree) -> Array:
-        norm = jnp.sqrt(tree_dot(grad, grad))
-        return tree_dot(grad, target_grad) / jnp.where(norm > 0, norm, 1)
-
-    return jnp.argsort(jax.vmap(cosine)(grads), stable=True).astype(jnp.int32)
+    return jnp.argsort(cosines(grads, target_grad), stable=True).astype(jnp.int32)
 
 
 def random_orders(key: Array, count: int, *, num: int) -> Int[Array, "num sources"]:

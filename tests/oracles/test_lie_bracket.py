@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxlab.core.derivatives import restricted
 from jaxlab.models.lora import init_lora, merge_lora
 from jaxlab.optim import lie_bracket as lb
 from jaxlab.optim import lie_bracket_orders as orders
@@ -117,7 +118,7 @@ def test_adapters_alone_are_ordered(problem):
     params, sources, target = problem
     adapters = init_lora(jax.random.key(1), params, rank=1, targets=["^w$"])
     adapters["w"]["b"] = jnp.ones_like(adapters["w"]["b"]) / 3
-    part = lb.restricted(loss, lambda trained, fixed: merge_lora(fixed, trained), params)
+    part = restricted(loss, lambda trained, fixed: merge_lora(fixed, trained), params)
     table = jax.jit(lambda a: lb.tournament(part, a, sources, target))(adapters)
     assert table.grads["w"]["a"].shape == (SOURCES, DIM, 1)
     # The chain rule: the gradient of the factor a is that of w times b.
@@ -168,6 +169,33 @@ def test_optimizers_keep_or_lose_their_memory(problem, reset):
         )
     )(params)
     np.testing.assert_allclose(flat(found), flat(expected), atol=1e-13)
+
+
+def test_an_average_of_one_gradient_is_plain_sgd(problem):
+    params, sources, _ = problem
+    order = jnp.array([1, 2, 0])
+    tx = optax.chain(optax.ema(0.0, debias=False), optax.scale(-0.05))
+    plain, averaged = jax.jit(
+        lambda p: (
+            schedules.run_schedule(loss, p, sources, order, 0.05),
+            schedules.run_schedule_optax(loss, p, sources, order, tx, allow_memory=True),
+        )
+    )(params)
+    np.testing.assert_allclose(flat(averaged), flat(plain), atol=1e-14)
+
+
+def test_rules_of_first_order_sort_what_they_name(problem):
+    params, sources, target = problem
+    rows = np.stack([flat(GRADIENT(params, pick(sources, i))) for i in range(SOURCES)])
+    aim = flat(GRADIENT(params, target))
+    norms = np.linalg.norm(rows, axis=1)
+    expected = rows @ aim / norms / np.linalg.norm(aim)
+    table = jax.jit(lambda p: lb.tournament(loss, p, sources, target))(params)
+    found = orders.cosines(table.grads, table.target_grad)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    last = orders.recency_alignment_order(table.grads, table.target_grad)
+    assert last.tolist() == np.argsort(expected).tolist()
+    assert orders.gradient_norm_order(table.grads).tolist() == np.argsort(-norms).tolist()
 
 
 def test_percentiles_of_a_known_rank():
@@ -224,7 +252,14 @@ def test_bad_calls_are_named(problem):
         ),
         (lambda: lb.pair_score(loss, params, a, a, target, steps=0), "steps must be at least 1"),
         (
-            lambda: lb.pair_score(loss, params, a, a, target, reference="middle"),
+            lambda: lb.pair_score(
+                loss,
+                params,
+                a,
+                a,
+                target,
+                reference="middle",  # pyright: ignore[reportArgumentType]
+            ),
             "reference must be 'origin' or 'trotter', got 'middle'",
         ),
         (lambda: orders.best_order(jnp.zeros((17, 17))), "edges must be of at most 16 sources"),
