@@ -226,7 +226,7 @@ def _pair_table(rows: list[Row]) -> ReportTable:
         ("gradient norm", "gradient norm"),
     ):
         cells = [
-            " / ".join(f"{100 * pairs_told(rows, rule, k, top=top):.0f}" for top in (1, 0.25))
+            " / ".join(f"{100 * pairs_told(rows, rule, k, top=top):.0f}" for top in (1.0, 0.25))
             for k in STEPS
         ]
         lines.append((name, *cells))
