@@ -29,9 +29,11 @@ STEP_SIZES = (0.001, 0.003, 0.01, 0.03)
 LOCAL = 0.003
 """The step size that criteria on schedules are about."""
 PAIR_STEP = 0.05
+"""The step size of pairs and triples."""
 STEPS = (1, 4, 16)
 """Steps on each source of a pair."""
 OPTIMIZERS = ("SGD", "heavy ball", "Adam")
+"""That train pairs, by their names in the tables."""
 BLOCK_STEPS = (3e-4, 1e-3, 3e-3, 1e-2)
 """Of the language model's last block."""
 BLOCK_LOCAL = 1e-3
