@@ -25,7 +25,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from jaxlab.core.locate import load_companion
 from jaxlab.models.generate import generate
-from jaxlab.models.llama import CausalLM
+from jaxlab.models.llama import CausalLM, unstack_layers
 from jaxlab.models.load import load
 from jaxlab.models.losses import TokenBatch, next_token_loss
 from jaxlab.models.safetensors_folders import export_safetensors
@@ -46,6 +46,13 @@ def ours() -> Any:
     """The model as we load it."""
     with jax.enable_x64(False):
         return load(NAME)
+
+
+@pytest.fixture(scope="module")
+def apart(ours: Any) -> Any:
+    """Its parameters with layers apart, as PyTorch keeps them."""
+    with jax.enable_x64(False):
+        return unstack_layers(ours.params)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +94,7 @@ def test_load(report):
 
 
 @pytest.mark.parametrize("length", [64, 256])
-def test_forward(report, ours, theirs, length):
+def test_forward(report, ours, apart, theirs, length):
     tokens, ids = jnp.asarray(text(length)), torch.tensor(text(length))[None].long()
     forward = jax.jit(ours.lm.logits)
 
@@ -96,7 +103,8 @@ def test_forward(report, ours, theirs, length):
             return theirs(ids).logits[0].numpy()
 
     programs = {
-        "jaxlab": lambda: np.asarray(forward(ours.params, tokens)),
+        "jaxlab": lambda: np.asarray(forward(apart, tokens)),
+        "jaxlab, stacked": lambda: np.asarray(forward(ours.params, tokens)),
         "transformers": peer,
     }
     assert np.abs(programs["jaxlab"]() - peer()).max() < LOGIT_TOLERANCE
@@ -109,7 +117,7 @@ def peer_loss(model: Any, ids: Any) -> Any:
     return torch.nn.functional.cross_entropy(logits, ids[1:])
 
 
-def test_gradient(report, ours, theirs):
+def test_gradient(report, ours, apart, theirs):
     batch, ids = _batch(64), torch.tensor(text(64)).long()
     gradient = jax.jit(jax.grad(next_token_loss(ours.lm)))
     weights = list(theirs.parameters())
@@ -118,7 +126,8 @@ def test_gradient(report, ours, theirs):
         return torch.autograd.grad(peer_loss(theirs, ids), weights)
 
     programs = {
-        "jaxlab": lambda: jax.block_until_ready(gradient(ours.params, batch)),
+        "jaxlab": lambda: jax.block_until_ready(gradient(apart, batch)),
+        "jaxlab, stacked": lambda: jax.block_until_ready(gradient(ours.params, batch)),
         "transformers": peer,
     }
     mine, other = programs["jaxlab"](), peer()
@@ -126,7 +135,7 @@ def test_gradient(report, ours, theirs):
     race(report, "gradient, 64 tokens", programs)
 
 
-def test_hessian_vector_product(report, ours, theirs):
+def test_hessian_vector_product(report, ours, apart, theirs):
     batch, ids = _batch(64), torch.tensor(text(64)).long()
     loss = next_token_loss(ours.lm)
     theirs.set_attn_implementation("eager")  # the fused one has no second derivative
@@ -143,7 +152,8 @@ def test_hessian_vector_product(report, ours, theirs):
         return torch.autograd.grad(torch.stack(along).sum(), weights)
 
     programs = {
-        "jaxlab": lambda: jax.block_until_ready(product(ours.params, batch)),
+        "jaxlab": lambda: jax.block_until_ready(product(apart, batch)),
+        "jaxlab, stacked": lambda: jax.block_until_ready(product(ours.params, batch)),
         "transformers": peer,
     }
     _assert_close(programs["jaxlab"]()["embed"]["embedding"], peer()[0])

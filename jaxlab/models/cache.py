@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxlab.core.checks import check_count
 from jaxlab.models.blocks import KeyValues
-from jaxlab.models.llama import CausalLM, Params
+from jaxlab.models.llama import CausalLM, Params, unstack_layers
 
-__all__ = ["Cache", "Control", "decode_step", "prefill", "unstack_layers"]
+__all__ = ["Cache", "Control", "decode_step", "prefill"]
 
 
 class Cache(NamedTuple):
@@ -46,20 +46,6 @@ class Control(NamedTuple):
 
     init: Callable[[], Any]
     apply: Callable[[Any, int, Array, Array], tuple[Any, Array]]
-
-
-def unstack_layers(params: Params) -> Params:
-    """Parameters whose layers are a tuple of trees, so that decoding copies none of them.
-
-    A layer cut out of the stack at every token would be copied first, which takes half as long
-    again as reading it.
-    """
-    layers = params["layers"]
-    if isinstance(layers, tuple):
-        return params
-    count = jax.tree.leaves(layers)[0].shape[0]
-    cut = tuple(jax.tree.map(lambda leaf, i=i: leaf[i], layers) for i in range(count))
-    return {**params, "layers": cut}
 
 
 def prefill(

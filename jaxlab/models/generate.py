@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxlab.core.checks import check_count, check_key, check_value
 from jaxlab.core.types import Scalar
-from jaxlab.models.cache import Control, decode_step, prefill, unstack_layers
-from jaxlab.models.llama import CausalLM, Params, token_log_probs
+from jaxlab.models.cache import Control, decode_step, prefill
+from jaxlab.models.llama import CausalLM, Params, token_log_probs, unstack_layers
 
 __all__ = ["Generated", "choose_token", "generate", "pad_prompts"]
 

@@ -7,9 +7,9 @@ import pytest
 
 from jaxlab.core.checks import checked
 from jaxlab.models.blocks import KeyValues
-from jaxlab.models.cache import Control, decode_step, prefill, unstack_layers
+from jaxlab.models.cache import Control, decode_step, prefill
 from jaxlab.models.config import LlamaConfig
-from jaxlab.models.llama import CausalLM
+from jaxlab.models.llama import CausalLM, unstack_layers
 from jaxlab.models.losses import TokenBatch, next_token_loss
 from tests.models.prompts import TINY, long_tokens, tiny_params
 
@@ -40,6 +40,32 @@ def test_layers_one_by_one_are_the_scan(params, tokens, logits):
         h = LM.layer(params, i, h)
     np.testing.assert_allclose(states[-1], h, rtol=1e-12)
     np.testing.assert_allclose(LM.unembed(params, h), logits, rtol=1e-11)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_layers_apart_are_the_stack(params, tokens, remat):
+    lm, apart = CausalLM(CONFIG, remat=remat), unstack_layers(params)
+    assert unstack_layers(apart) is apart
+    batch = TokenBatch(tokens, jnp.ones(12, bool))
+    loss = next_token_loss(lm)
+
+    @jax.jit
+    def everything(params):
+        product = jax.jvp(jax.grad(lambda p: loss(p, batch)), (params,), (params,))
+        return product, lm.hidden_states(params, tokens), lm.key_values(params, tokens)
+
+    (grad, product), *states = everything(apart)
+    (expected_grad, expected_product), *expected_states = everything(params)
+    for found, expected in (
+        (grad, unstack_layers(expected_grad)),
+        (product, unstack_layers(expected_product)),
+        (states, expected_states),
+    ):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected
+        )
+    h = lm.embed(apart, tokens)
+    np.testing.assert_allclose(lm.layer(apart, 1, h), lm.layer(params, 1, h), rtol=1e-12)
 
 
 def test_logits_do_not_see_later_tokens(params, tokens, logits):
