@@ -170,3 +170,13 @@ def _drawn(
                 seed=settings.seed, sequences=sequences, tokens=settings.tokens,
             )  # fmt: skip
     return drawn
+
+
+def _few_tokens(sources: list[Source], drawn: dict[str, Drawn], settings: Settings) -> list[str]:
+    most = settings.sequences * (settings.tokens - 1)
+    counts = {source.name: int(drawn[source.digest].scored.sum()) for source in sources}
+    return [
+        f"{name} has {count} of the {most} tokens that others have"
+        for name, count in counts.items()
+        if count < 0.7 * most
+    ]

@@ -41,7 +41,7 @@ def _draw_margins(figure: Any, axes: Any, found: Findings) -> None:
                     label="margin σ of row before column (nats / η²): blue is better")  # fmt: skip
     count = len(order)
     step = -(-count // _NAMED)
-    axes.set_yticks(range(0, count, step), [_label(found, i) for i in order[::step]])
+    axes.set_yticks(range(0, count, step), [_label(found.sources[i].name) for i in order[::step]])
     columns = range(0, count, max(1, count // 12))
     axes.set_xticks(columns, [str(k + 1) for k in columns])
     axes.tick_params(axis="y", labelsize=12 if count <= 25 else 9)
@@ -49,8 +49,7 @@ def _draw_margins(figure: Any, axes: Any, found: Findings) -> None:
     axes.set(title="(a) Margins in the order of training", xlabel="place in the order")
 
 
-def _label(found: Findings, i: int) -> str:
-    name = found.sources[i].name
+def _label(name: str) -> str:
     return name if len(name) <= _LONGEST else f"…{name[1 - _LONGEST :]}"
 
 

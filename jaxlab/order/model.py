@@ -52,12 +52,15 @@ class ByteReader:
     """
 
     pad_id = 0
-    chat_template = None
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The UTF-8 bytes; there are no special tokens."""
         del special
         return encode_bytes(text).tolist()
+
+    def encode_chat(self, messages: Any, add_generation_prompt: bool = True) -> list[int]:
+        """Raises ``ValueError``: no format of conversations is known to this model."""
+        raise ValueError("this tokenizer has no chat template")
 
 
 class Learner(NamedTuple):

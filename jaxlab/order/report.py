@@ -184,20 +184,30 @@ def _depth(learner: Learner) -> int:
 
 def _table(found: Findings) -> Table:
     study = found.study
-    table = Table(title="training order, first trained first (in brackets: rank by that rule alone)", title_justify="left")
+    title = "first trained first; in brackets the rank by that rule alone"
+    table = Table(title=title, title_justify="left")
     table.add_column("#", justify="right")
     table.add_column("source", overflow="fold")
-    for name in ("score", "of both halves", "alignment", "gradient", "tokens"):
+    for name in ("score", "of halves", "alignment", "gradient"):
         table.add_column(name, justify="right", no_wrap=True)
     ranks = _ranks(study)
     for place, i in enumerate(study.order, start=1):
-        halves = " ".join(f"{score:+.2g}" for score in study.noise.scores[:, i])
+        halves = " ".join(_short(score, 2) for score in study.noise.scores[:, i])
         table.add_row(
-            str(place), found.sources[i].name, f"{study.scores[i]:+.3g}", halves,
+            str(place), found.sources[i].name, _short(study.scores[i], 3), halves,
             f"{study.alignment[i]:+.3f} ({ranks['alignment'][i]})",
-            f"{study.norms[i]:.3g} ({ranks['norm'][i]})", str(study.tokens[i]),
+            f"{study.norms[i]:.3g} ({ranks['norm'][i]})",
         )  # fmt: skip
     return table
+
+
+def _short(value: float, digits: int) -> str:
+    """So many digits, and no exponent where that is readable."""
+    if value == 0 or not 1e-3 <= abs(value) < 1e6:
+        return f"{value:+.{digits}g}"
+    return np.format_float_positional(
+        value, precision=digits, unique=False, fractional=False, trim="-", sign=True
+    )
 
 
 def _rules(study: Study) -> str:

@@ -266,11 +266,6 @@ def _shuffled_slots(
 def _encoded(document: Document, reader: Tokenizer | ByteReader) -> list[int]:
     if isinstance(document.content, str):
         return reader.encode(document.content)
-    if reader.chat_template is None or isinstance(reader, ByteReader):
-        raise ValueError(
-            f"{document.place}: conversations need a model with a chat template, which this one "
-            "has not"
-        )
     try:
         return reader.encode_chat(document.content, add_generation_prompt=False)
     except ValueError as error:

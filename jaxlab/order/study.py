@@ -38,7 +38,7 @@ class Settings:
     """The length of a sequence."""
     sequences: int = 8
     """How many sequences of each source are looked at, an even number."""
-    target_sequences: int = 32
+    target_sequences: int = 64
     """The same of the target, which all scores depend on."""
     seed: int = 0
     """Of the choice of sequences."""
