@@ -97,6 +97,7 @@ def _run(args: OrderArgs) -> None:
             _drawn([target], learner, settings, settings.target_sequences, track)[target.digest],
             settings.sequences,
         )
+        warnings += _few_tokens(sources, drawn, settings)
         store = open_store(out, describe(settings, learner, target, sources), restart=args.restart)
         found = study(sources, drawn, goal, learner, store, track)
         gaps = []

@@ -15,8 +15,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxlab.core.derivatives import hvp
-from jaxlab.core.trees import tree_combine
-from jaxlab.core.types import Scalar
 from jaxlab.data.text import encode_bytes
 from jaxlab.models.llama import CausalLM, token_log_probs
 from jaxlab.models.load import load
@@ -29,7 +27,6 @@ __all__ = [
     "ByteReader",
     "Learner",
     "batch_of",
-    "flat_block",
     "gradients",
     "load_model",
     "losses_of",
@@ -188,11 +185,6 @@ def _mean_loss(lm: CausalLM, head: Any, block: Any, batch: Batch) -> Array:
     return token_losses(lm, block, head, batch).sum() / jnp.maximum(batch.mask[..., 1:].sum(), 1)
 
 
-def flat_block(learner: Learner) -> Float[Array, " size"]:
-    """The numbers that learn, as a vector."""
-    return ravel_pytree(learner.block)[0]
-
-
 def gradients(learner: Learner, batch: Batch) -> Float[Array, "2 size"]:
     """Of the mean loss of each half of a batch."""
     return _gradients(learner.upper, learner.block, learner.head, batch)
@@ -227,16 +219,18 @@ def _products(lm: CausalLM, block: Any, head: Any, batch: Batch, vectors: Array)
     return jax.lax.map(one, batch)
 
 
-def sgd_step(learner: Learner, batch: Batch, step_size: Scalar) -> Learner:
-    """One step on both halves of a batch together."""
-    block = _step(learner.upper, learner.block, learner.head, batch, jnp.asarray(step_size))
+def sgd_step(learner: Learner, batch: Batch, step_size: float) -> Learner:
+    """One step on the mean loss of all of a batch's tokens."""
+    counts = np.asarray(batch.mask)[..., 1:].sum(axis=(1, 2))
+    weights = jnp.asarray(-step_size * counts / counts.sum(), learner.head["norm"]["scale"].dtype)
+    block = _moved(learner.block, gradients(learner, batch), weights)
     return learner._replace(block=block)
 
 
-@partial(jax.jit, static_argnums=0)
-def _step(lm: CausalLM, block: Any, head: Any, batch: Batch, step_size: Array) -> Any:
-    grad = jax.grad(partial(_mean_loss, lm, head))(block, batch)
-    return tree_combine((1, -step_size), block, grad)
+@jax.jit
+def _moved(block: Any, grads: Array, weights: Array) -> Any:
+    flat, back = ravel_pytree(block)
+    return back(flat + weights @ grads)
 
 
 def losses_of(learner: Learner, batch: Batch) -> Float[np.ndarray, "*halves scored"]:

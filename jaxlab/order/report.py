@@ -63,10 +63,13 @@ def trust(study: Study) -> str:
     correlation, chance = study.noise.rank_correlation, study.noise.chance
     if np.isnan(correlation):
         return "meaningless: all scores are equal"
+    more = "--sequences" if study.noise.target_cosine > 0.5 else "--target-sequences"
     if correlation < 2 * chance:
-        return "not resolved, within two standard deviations of chance: take more --sequences"
+        return (
+            f"not resolved, since halves agree within twice what chance does: more {more} may help"
+        )
     if correlation < 0.8:
-        return "resolved in part: ends of the order are surer than its middle"
+        return f"resolved in part, its ends better than its middle: more {more} may help"
     return "resolved"
 
 
@@ -192,9 +195,9 @@ def _table(found: Findings) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     ranks = _ranks(study)
     for place, i in enumerate(study.order, start=1):
-        halves = " ".join(_short(score, 2) for score in study.noise.scores[:, i])
+        halves = " ".join(_short(float(score), 2) for score in study.noise.scores[:, i])
         table.add_row(
-            str(place), found.sources[i].name, _short(study.scores[i], 3), halves,
+            str(place), found.sources[i].name, _short(float(study.scores[i]), 3), halves,
             f"{study.alignment[i]:+.3f} ({ranks['alignment'][i]})",
             f"{study.norms[i]:.3g} ({ranks['norm'][i]})",
         )  # fmt: skip

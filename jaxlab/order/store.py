@@ -59,8 +59,10 @@ class Store:
         """A source's batch, and how many seconds it and its gradients took."""
 
         def like(header: dict[str, Any]) -> Batch:
-            leaves = header["leaves"]
-            return Batch(*(np.broadcast_to(np.zeros((), kind), shape) for shape, kind in leaves))
+            leaves: list[Any] = [
+                np.broadcast_to(np.zeros((), kind), shape) for shape, kind in header["leaves"]
+            ]
+            return Batch(*leaves)
 
         batch, header = load_leaves(self._batch(digest), like)
         return batch, header["seconds"]

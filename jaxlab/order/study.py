@@ -196,8 +196,7 @@ def _keep_gradients(learner: Learner, drawn: Drawn, digest: str, name: str, stor
     began = time.monotonic()
     batch = batch_of(learner, *drawn)
     grads = _finite(name, np.asarray(gradients(learner, batch)))
-    host = Batch(*(np.asarray(leaf) for leaf in batch))
-    store.save_gradients(digest, host, grads, time.monotonic() - began)
+    store.save_gradients(digest, jax.device_get(batch), grads, time.monotonic() - began)
 
 
 def _reduced(

@@ -2,10 +2,11 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
-from jaxlab.order.model import ByteReader
+from jaxlab.order.model import ByteReader, batch_of, losses_of, make_learner
 from jaxlab.order.sources import draw, find_sources, open_source, read_documents
 
 
@@ -135,3 +136,22 @@ def test_a_file_that_changes_is_noticed(tmp_path):
     path.write_text("other text")
     with pytest.raises(ValueError, match="must stay as it is during a run"):
         read_documents(source, "text")
+
+
+@pytest.mark.lm
+def test_a_real_model_reads_conversations_and_is_cut_below_its_last_block(tmp_path, smollm):
+    lm, params, tokenizer = smollm
+    messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Here."}]
+    rows = [{"messages": messages}, {"text": "The capital of France is"}]
+    path = saved(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
+    found = drawn(path, tokenizer, sequences=2, tokens=6)
+    rows = zip(found.tokens[:, 0], found.mask[:, 0], strict=True)
+    chat, plain = sorted(tokenizer.decode(ids[real]) for ids, real in rows)
+    assert plain == "The capital of France is"
+    assert chat.startswith("<|im_start|>system\n")  # one token, and not its characters
+    assert len(chat) > 6 * 4
+    learner = make_learner(lm, params, tokenizer, 1)
+    batch = batch_of(learner, *found)
+    expected = jax.jit(lm.log_prob)(params, found.tokens, found.mask)[..., 1:]
+    np.testing.assert_allclose(losses_of(learner, batch), -expected, atol=1e-4)
+    assert learner.size == sum(leaf[-1].size for leaf in jax.tree.leaves(params["layers"]))

@@ -68,73 +68,80 @@ def whole(parts):
     return TokenBatch(jnp.asarray(tokens), jnp.asarray(mask))
 
 
+ORDERS = np.array(list(itertools.permutations(range(COUNT))))
+PAIRS = np.array(list(itertools.permutations(range(COUNT), 2)))
+
+
 @pytest.fixture(scope="module")
 def train(files, tiny):
-    """``(orders, step size) -> target losses`` by SGD on the whole model's loss."""
+    """``step size -> target losses`` of orders and of pairs, by SGD on the whole model's loss."""
     lm, params = tiny
     params = jax.tree.map(lambda x: x.astype(jnp.float64), params)
     sources, drawn, target = files
     loss = next_token_loss(lm)
     batches = [whole([drawn[source.digest]]) for source in sources]
     batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
-    last = jax.tree.map(lambda x: jnp.zeros_like(x).at[-1].set(1), params["layers"])
     mask = {name: jax.tree.map(jnp.zeros_like, value) for name, value in params.items()}
-    mask["layers"] = last
+    mask["layers"] = jax.tree.map(lambda x: jnp.zeros_like(x).at[-1].set(1), params["layers"])
+    # One program for both: -1 is no step.
+    short = np.concatenate([PAIRS, np.full((len(PAIRS), COUNT - 2), -1)], axis=1)
+    orders = jnp.asarray(np.concatenate([ORDERS, short]))
 
     @jax.jit
-    def run(orders, step_size):
+    def run(step_size):
         def end(order):
             def step(now, i):
                 grad = jax.grad(loss)(now, jax.tree.map(lambda leaf: leaf[i], batches))
                 kept = jax.tree.map(jnp.multiply, mask, grad)
-                return tree_combine((1, -step_size), now, kept), None
+                return tree_combine((1, jnp.where(i < 0, 0, -step_size)), now, kept), None
 
             return loss(jax.lax.scan(step, params, order)[0], whole(target))
 
         return jax.lax.map(end, orders)
 
-    return run
+    def split(step_size):
+        return np.split(np.asarray(run(step_size)), [len(ORDERS)])
+
+    return split
 
 
-def extrapolated(train, orders, size=1e-3):
-    """Differences from the first order's loss over the squared step, but for its third order."""
-    ratios = []
-    for eta in (size, size / 2, size / 4):
-        losses = np.asarray(train(jnp.asarray(orders), eta))
-        ratios.append((losses - losses[0]) / eta**2)
-    return (ratios[0] - 6 * ratios[1] + 8 * ratios[2]) / 3
+SIZES = (1e-3, 5e-4, 2.5e-4)
+
+
+def extrapolated(values):
+    """What values over the squared step tend to, but for their third order."""
+    return (values[0] - 6 * values[1] + 8 * values[2]) / 3
 
 
 def test_every_order_costs_what_sgd_loses_by_it(found, train):
-    orders = np.array(list(itertools.permutations(range(COUNT))))
-    measured = extrapolated(train, orders)
+    losses = [train(size)[0] / size**2 for size in SIZES]
+    measured = extrapolated([part - part[0] for part in losses])
     before = np.triu(np.ones((COUNT, COUNT)), 1)
-    costs = np.array([(found.edges[np.ix_(order, order)] * before).sum() / 2 for order in orders])
+    costs = np.array([(found.edges[np.ix_(order, order)] * before).sum() / 2 for order in ORDERS])
     np.testing.assert_allclose(measured, costs - costs[0], rtol=0, atol=1e-5 * np.ptp(costs))
     # The order of the scores is the best one here, and its reverse the worst.
-    assert orders[measured.argmin()].tolist() == found.order.tolist()
-    assert orders[measured.argmax()].tolist() == found.order[::-1].tolist()
-    reverse = (orders == found.order[::-1]).all(axis=1)
-    chosen = (orders == found.order).all(axis=1)
-    gained = (measured[chosen] - measured[reverse]).item()
-    assert found.costs[0] - found.costs[1] == pytest.approx(gained, rel=1e-5)
+    assert ORDERS[measured.argmin()].tolist() == found.order.tolist()
+    assert ORDERS[measured.argmax()].tolist() == found.order[::-1].tolist()
+    assert found.costs[0] - found.costs[1] == pytest.approx(-np.ptp(measured), rel=1e-5)
 
 
 def test_margins_have_the_sign_and_size_of_two_steps_in_both_orders(found, files, train, learner):
-    pairs = list(itertools.combinations(range(COUNT), 2))
-    for i, j in pairs:
-        measured = extrapolated(train, [[j, i], [i, j]])[1]
-        assert measured == pytest.approx(found.edges[i, j], rel=1e-3)
+    def gap(losses, i, j):
+        one, other = (losses[(pair == PAIRS).all(axis=1)].item() for pair in ((i, j), (j, i)))
+        return one - other
+
+    runs = [train(size)[1] / size**2 for size in SIZES]
+    for i, j in itertools.combinations(range(COUNT), 2):
+        measured = extrapolated([gap(losses, i, j) for losses in runs])
+        assert measured == pytest.approx(found.edges[i, j], rel=1e-4)
     sources, drawn, target = files
-    gaps = measured_gaps(
-        learner, found.edges, [drawn[source.digest] for source in sources], target, 2e-4
-    )
+    batches = [drawn[source.digest] for source in sources]
+    gaps = measured_gaps(learner, found.edges, batches, target, SIZES[2])
     assert [gap[:2] for gap in gaps] == chosen_pairs(found.edges)
-    for gap in gaps:
-        losses = train(jnp.array([[gap.first, gap.second], [gap.second, gap.first]]), 2e-4)
-        assert gap.measured == pytest.approx(float(losses[0] - losses[1]), rel=1e-6)
-        assert gap.measured == pytest.approx(gap.predicted, rel=0.05)
-        assert gap.predicted < 0
+    for first, second, predicted, measured in gaps:
+        assert measured == pytest.approx(gap(runs[2], first, second) * SIZES[2] ** 2, rel=1e-6)
+        assert measured == pytest.approx(predicted, rel=0.05)
+        assert predicted < 0
 
 
 def test_scores_are_row_sums_and_rules_of_first_order_are_those_of_gradients(found, files, learner):
@@ -153,9 +160,13 @@ def test_scores_are_row_sums_and_rules_of_first_order_are_those_of_gradients(fou
 
         return jax.flatten_util.ravel_pytree(jax.grad(last)(learner.block))[0]
 
+    def padded(batch):  # to the target's shape, for one program
+        missing = whole(target).tokens.shape[0] - batch.tokens.shape[0]
+        return jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, missing), (0, 0))), batch)
+
     goal = gradient(whole(target))
     for i, source in enumerate(sources):
-        grad = gradient(whole([drawn[source.digest]]))
+        grad = gradient(padded(whole([drawn[source.digest]])))
         norms = jnp.linalg.norm(grad), jnp.linalg.norm(goal)
         assert found.norms[i] == pytest.approx(float(norms[0]), rel=1e-10)
         cosine = float(grad @ goal / norms[0] / norms[1])
@@ -194,19 +205,21 @@ def test_halves_are_studies_of_half_of_all_sequences(found, files, learner, tmp_
 
 def test_a_larger_part_of_the_model_may_learn(tiny):
     lm, params = tiny
-    loss = next_token_loss(lm)
+    params = jax.tree.map(lambda x: x.astype(jnp.float64), params)
     generator = np.random.default_rng(5)
     tokens = generator.integers(0, 256, size=(2, 2, TOKENS))
     mask = np.arange(TOKENS) < generator.integers(3, TOKENS, size=(2, 2, 1))
     every = make_learner(lm, params, ByteReader(), 2)
     assert every.lower is None
-    found = gradients(every, batch_of(every, tokens, mask))
-    expected = jax.jit(jax.vmap(lambda batch: jax.grad(loss)(params, batch)["layers"]))(
-        TokenBatch(jnp.asarray(tokens), jnp.asarray(mask))
-    )
-    for half in (0, 1):
-        flat = jax.flatten_util.ravel_pytree(jax.tree.map(lambda x, h=half: x[h], expected))[0]
-        np.testing.assert_allclose(found[half], flat, atol=1e-6)
+    grads = gradients(every, batch_of(every, tokens, mask))
+    loss = jax.jit(jax.vmap(next_token_loss(lm), in_axes=(None, 0)))
+    flat, back = jax.flatten_util.ravel_pytree(params["layers"])
+    direction = generator.normal(size=flat.shape)
+    values = [
+        loss({**params, "layers": back(flat + size * direction)}, TokenBatch(tokens, mask))
+        for size in (1e-5, -1e-5)
+    ]
+    np.testing.assert_allclose(grads @ direction, (values[0] - values[1]) / 2e-5, rtol=1e-5)
     with pytest.raises(ValueError, match="layers must be in 1 to 2, all blocks of this model, got"):
         make_learner(lm, params, ByteReader(), 3)
 
