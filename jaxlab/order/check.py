@@ -1,14 +1,16 @@
 """What brackets predict for a step size, against steps that are really taken."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from jaxlab.core.progress import Track, untracked
 from jaxlab.order.model import Batch, Learner, batch_of, losses_of, sgd_step
 from jaxlab.order.sources import Drawn
 
-__all__ = ["Gap", "chosen_pairs", "measured_gaps", "sgd_gap"]
+__all__ = ["Gap", "chosen_pairs", "loss_change", "measured_gaps", "rehearsed", "trained"]
 
 
 class Gap(NamedTuple):
@@ -43,16 +45,20 @@ def chosen_pairs(edges: Float[np.ndarray, "sources sources"]) -> list[tuple[int,
     return [(i, j) if edges[i, j] < 0 else (j, i) for i, j in pairs]
 
 
-def sgd_gap(
-    learner: Learner, first: Batch, second: Batch, target: list[Batch], step_size: float
-) -> float:
-    """The target's loss after a step on ``first`` and then ``second``, less after the reverse."""
-    ends = []
-    for one, other in ((first, second), (second, first)):
-        end = sgd_step(sgd_step(learner, one, step_size), other, step_size)
-        ends.append([losses_of(end, batch) for batch in target])
-    difference = sum((a - b).sum() for a, b in zip(*ends, strict=True))
-    return float(difference / sum(np.asarray(batch.mask)[..., 1:].sum() for batch in target))
+def loss_change(before: Learner, after: Learner, target: list[Batch]) -> float:
+    """The target's mean loss of one model less that of another, subtracted token by token."""
+    changes = [losses_of(after, batch) - losses_of(before, batch) for batch in target]
+    count = sum(np.asarray(batch.mask)[..., 1:].sum() for batch in target)
+    return float(sum(change.sum() for change in changes) / count)
+
+
+def trained(
+    learner: Learner, drawn: Sequence[Drawn], step_size: float, track: Track = untracked
+) -> Learner:
+    """After one step on each batch, in the order given."""
+    for part in track(list(drawn), "training"):
+        learner = sgd_step(learner, batch_of(learner, *part), step_size)
+    return learner
 
 
 def measured_gaps(
@@ -74,7 +80,33 @@ def measured_gaps(
     goal = [batch_of(learner, *part) for part in target]
     gaps = []
     for i, j in chosen_pairs(edges):
-        batches = [batch_of(learner, *drawn[k]) for k in (i, j)]
-        measured = sgd_gap(learner, batches[0], batches[1], goal, step_size)
-        gaps.append(Gap(i, j, float(step_size**2 * edges[i, j]), measured))
+        ends = [trained(learner, [drawn[k] for k in pair], step_size) for pair in ((i, j), (j, i))]
+        predicted = float(step_size**2 * edges[i, j])
+        gaps.append(Gap(i, j, predicted, loss_change(ends[1], ends[0], goal)))
     return gaps
+
+
+def rehearsed(
+    learner: Learner,
+    orders: Mapping[str, Int[np.ndarray, " sources"]],
+    drawn: list[Drawn],
+    target: list[Drawn],
+    step_size: float,
+    track: Track = untracked,
+) -> dict[str, float]:
+    """How one step on each source, in several orders, changes the target's loss.
+
+    Args:
+        learner: The model.
+        orders: By name.
+        drawn: The sources' sequences.
+        target: The target's.
+        step_size: Of SGD.
+        track: Shows progress.
+    """
+    goal = [batch_of(learner, *part) for part in target]
+    changes = {}
+    for name, order in orders.items():
+        end = trained(learner, [drawn[i] for i in order], step_size, track)
+        changes[name] = loss_change(learner, end, goal)
+    return changes

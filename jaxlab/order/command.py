@@ -13,9 +13,9 @@ from rich.console import Console
 from jaxlab.core.files import json_text, usable_directory, usable_file, write_text
 from jaxlab.core.progress import Track, progress
 from jaxlab.core.usage import parse_args
-from jaxlab.order.check import measured_gaps
+from jaxlab.order.check import measured_gaps, rehearsed
 from jaxlab.order.model import Learner, load_model, make_learner
-from jaxlab.order.report import Findings, order_text, summary, tell
+from jaxlab.order.report import Findings, order_text, orders_of, summary, tell
 from jaxlab.order.sources import Drawn, Source, draw, find_sources, open_source, read_documents
 from jaxlab.order.store import open_store
 from jaxlab.order.study import Settings, describe, study, target_batches
@@ -40,6 +40,8 @@ class OrderArgs(Settings):
     """How names of sources end; all but .jsonl are read as one text."""
     step_size: float | None = None
     """Of SGD: tell what the order is worth, and try two pairs of sources in both orders."""
+    rehearse: bool = False
+    """Take one step on each source, in this and three other orders, and tell how they end."""
     out: Path | None = None
     """The folder for summary.json, order.txt and the figure; results/order/DIR if not given."""
     json: str = ""
@@ -61,6 +63,8 @@ class OrderArgs(Settings):
                 raise ValueError(f"{flag} must be even, for two halves, and positive, got {value}")
         if self.step_size is not None and not 0 < self.step_size < float("inf"):
             raise ValueError(f"step-size must be positive and finite, got {self.step_size}")
+        if self.rehearse and self.step_size is None:
+            raise ValueError("rehearse must come with a step-size, got none")
         for suffix in self.suffixes:
             if not suffix.startswith("."):
                 raise ValueError(f"suffixes must begin with a dot, got {suffix!r}")
@@ -100,12 +104,14 @@ def _run(args: OrderArgs) -> None:
         warnings += _few_tokens(sources, drawn, settings)
         store = open_store(out, describe(settings, learner, target, sources), restart=args.restart)
         found = study(sources, drawn, goal, learner, store, track)
-        gaps = []
+        gaps, changes = [], {}
         if args.step_size is not None:
             batches = [drawn[source.digest] for source in sources]
             gaps = measured_gaps(learner, found.edges, batches, goal, args.step_size)
+            if args.rehearse:
+                changes = rehearsed(learner, orders_of(found), batches, goal, args.step_size, track)
         findings = Findings(
-            target, sources, settings, learner, found, args.step_size, gaps, warnings
+            target, sources, settings, learner, found, args.step_size, gaps, changes, warnings
         )
         text = json_text(summary(findings))
         write_text(out / "summary.json", text)

@@ -46,7 +46,7 @@ def _draw_margins(figure: Any, axes: Any, found: Findings) -> None:
     axes.set_xticks(columns, [str(k + 1) for k in columns])
     axes.tick_params(axis="y", labelsize=12 if count <= 25 else 9)
     axes.grid(False)
-    axes.set(title="(a) Margins in the order of training", xlabel="place in the order")
+    axes.set(title="(a) Margins, first trained on top", xlabel="place in the order")
 
 
 def _label(name: str) -> str:

@@ -12,7 +12,7 @@ from jaxlab.order.model import Learner
 from jaxlab.order.sources import Source
 from jaxlab.order.study import Settings, Study
 
-__all__ = ["Findings", "order_text", "ranks_of", "summary", "tell", "trust"]
+__all__ = ["Findings", "order_text", "orders_of", "ranks_of", "summary", "tell", "trust"]
 
 _LISTED = 5
 
@@ -28,6 +28,7 @@ class Findings(NamedTuple):
         study: Margins and scores.
         step_size: Of SGD, if it was given.
         gaps: Predicted and measured for it.
+        changes: Of the target's loss after training in this and other orders, if they were tried.
         warnings: What the numbers should not be read without.
     """
 
@@ -38,6 +39,7 @@ class Findings(NamedTuple):
     study: Study
     step_size: float | None
     gaps: list[Gap]
+    changes: dict[str, float]
     warnings: list[str]
 
 
@@ -56,6 +58,16 @@ def ranks_of(keys: np.ndarray) -> np.ndarray:
     ranks = np.empty(len(keys), int)
     ranks[np.argsort(keys, kind="stable")] = np.arange(1, len(keys) + 1)
     return ranks
+
+
+def orders_of(study: Study) -> dict[str, np.ndarray]:
+    """This order, its reverse, and two that need no Hessian."""
+    return {
+        "this order": study.order,
+        "its reverse": study.order[::-1],
+        "most aligned last": np.argsort(study.alignment, kind="stable"),
+        "largest gradient first": np.argsort(-study.norms, kind="stable"),
+    }
 
 
 def trust(study: Study) -> str:
@@ -138,6 +150,7 @@ def _predicted(found: Findings) -> dict[str, Any]:
             }
             for gap in found.gaps
         ],
+        "rehearsed": found.changes,
     }
 
 
@@ -217,11 +230,8 @@ def _rules(study: Study) -> str:
     """How much of the order two rules without Hessians would have given."""
     place = ranks_of(study.scores)
     told = [
-        f"{name} {np.corrcoef(place, ranks)[0, 1]:+.2f}"
-        for name, ranks in (
-            ("most aligned last", ranks_of(study.alignment)),
-            ("largest gradient first", ranks_of(-study.norms)),
-        )
+        f"{name} {np.corrcoef(place, np.argsort(order))[0, 1]:+.2f}"
+        for name, order in list(orders_of(study).items())[2:]
     ]
     return f"rank correlations with simpler orders: {', '.join(told)}"
 
@@ -235,5 +245,10 @@ def _tell_step(found: Findings, say: Any) -> None:
         ratio = gap.measured / gap.predicted
         say("", f"{first} before {second}: predicted {gap.predicted:+.3g}, measured "
             f"{gap.measured:+.3g} ({ratio:.2f} of it)")  # fmt: skip
+    if found.changes:
+        told = [f"{name} {change:+.7g}" for name, change in found.changes.items()]
+        say("rehearsed", f"change of the target's loss by one step on each source: {told[0]}")
+        for line in told[1:]:
+            say("", line)
     if any(not 0.5 < gap.measured / gap.predicted < 2 for gap in found.gaps):
         say("", "the step is too large (or too small for float32) for these margins")

@@ -61,7 +61,8 @@ def scores(summary):
 def test_everything_is_written_and_told(place, capsys):
     shutil.copy("texts/2.txt", "texts/copy.txt")
     shutil.copy("target.jsonl", "texts/goal.jsonl")
-    words = ["--target", "texts/goal.jsonl", "--json", "told.json", "--step-size", "0.05"]
+    words = ["--target", "texts/goal.jsonl", "--json", "told.json",
+             "--step-size", "0.01", "--rehearse"]  # fmt: skip
     assert order(*words) == 0
     shown = capsys.readouterr().out
     found = told()
@@ -87,13 +88,16 @@ def test_everything_is_written_and_told(place, capsys):
     for gap in checked:
         assert gap["measured"] == pytest.approx(gap["predicted"], rel=0.5)
         i, j = (lines.index(gap[name]) for name in ("first", "second"))
-        assert gap["predicted"] == pytest.approx(0.05**2 * sigma[i, j])
-    total = 0.05**2 * (found["costs"]["order"] - found["costs"]["reverse"])
+        assert gap["predicted"] == pytest.approx(0.01**2 * sigma[i, j])
+    total = 0.01**2 * (found["costs"]["order"] - found["costs"]["reverse"])
     assert found["predicted"]["order_less_reverse"] == pytest.approx(total)
     assert total < 0
     assert found["costs"]["order"] == pytest.approx(np.triu(sigma, 1).sum() / 2)
     lines = (place / "target.jsonl").read_text().splitlines()
     characters = sum(len(json.loads(line)["text"].strip()) for line in lines)
+    changes = found["predicted"]["rehearsed"]
+    gained = changes["this order"] - changes["its reverse"]
+    assert gained == pytest.approx(total, rel=0.2)
     for line in (
         f"target    texts/goal.jsonl: {characters} characters, 8 sequences at most",
         "sources   7 files, 4 sequences of at most 12 tokens each (seed 0)",
@@ -101,6 +105,8 @@ def test_everything_is_written_and_told(place, capsys):
         f"rank correlation {found['noise']['rank_correlation_of_halves']:.2f} (chance: 0 ± 0.41)",
         f"the order is {found['noise']['verdict']}",
         f"before {checked[0]['second']}: predicted {checked[0]['predicted']:+.3g}, measured",
+        f"by one step on each source: this order {changes['this order']:+.7g}",
+        f"          its reverse {changes['its reverse']:+.7g}",
         "warning: the target texts/goal.jsonl lies among the sources and is not one of them",
         "warning: copy.txt is the same, byte for byte, as 2.txt",
         "warning: 5.txt has 28 of the 44 tokens",
@@ -231,6 +237,7 @@ def test_a_killed_run_goes_on_with_the_same_command(place, tiny, capsys):
         (["--seed", "-1"], "seed must be at least 0, got -1"),
         (["--step-size", "0"], "step-size must be positive and finite, got 0.0"),
         (["--step-size", "nan"], "step-size must be positive and finite, got nan"),
+        (["--rehearse"], "rehearse must come with a step-size, got none"),
         (["--suffixes", "txt"], "suffixes must begin with a dot, got 'txt'"),
         (["--sequence", "4"], "--sequence"),
         (["--out", "/proc/none"], "out must be a folder that can be written"),

@@ -12,8 +12,9 @@ from scipy import stats
 from jaxlab.core.trees import tree_combine
 from jaxlab.models.losses import TokenBatch, next_token_loss
 from jaxlab.order import store as stores
-from jaxlab.order.check import chosen_pairs, measured_gaps
+from jaxlab.order.check import chosen_pairs, measured_gaps, rehearsed
 from jaxlab.order.model import ByteReader, batch_of, gradients, make_learner
+from jaxlab.order.report import orders_of
 from jaxlab.order.sources import Drawn, draw, open_source, read_documents
 from jaxlab.order.store import Store, inner_products, open_store
 from jaxlab.order.study import study, target_batches
@@ -142,6 +143,23 @@ def test_margins_have_the_sign_and_size_of_two_steps_in_both_orders(found, files
         assert measured == pytest.approx(gap(runs[2], first, second) * SIZES[2] ** 2, rel=1e-6)
         assert measured == pytest.approx(predicted, rel=0.05)
         assert predicted < 0
+
+
+def test_rehearsals_end_where_training_does(found, files, train, learner):
+    sources, drawn, target = files
+    batches = [drawn[source.digest] for source in sources]
+    orders = orders_of(found)
+    changes = rehearsed(learner, orders, batches, target, SIZES[0])
+    assert list(changes) == [
+        "this order", "its reverse", "most aligned last", "largest gradient first",
+    ]  # fmt: skip
+    losses, before = train(SIZES[0])[0], train(0.0)[0][0]
+    for name, order in orders.items():
+        expected = losses[(ORDERS == order).all(axis=1)].item() - before  # noqa: SIM300
+        assert changes[name] == pytest.approx(expected, rel=1e-7)
+    aligned, large = list(orders.values())[2:]
+    assert (np.diff(found.alignment[aligned]) > 0).all()
+    assert (np.diff(found.norms[large]) < 0).all()
 
 
 def test_scores_are_row_sums_and_rules_of_first_order_are_those_of_gradients(found, files, learner):
