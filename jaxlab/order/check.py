@@ -1,7 +1,7 @@
 """What brackets predict for a step size, against steps that are really taken."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,6 +11,9 @@ from jaxlab.order.model import Batch, Learner, batch_of, losses_of, sgd_step
 from jaxlab.order.sources import Drawn
 
 __all__ = ["Gap", "chosen_pairs", "loss_change", "measured_gaps", "rehearsed", "trained"]
+
+Batches: TypeAlias = Callable[[int], Batch]
+"""A source's batch by its place, so that not all are in memory."""
 
 
 class Gap(NamedTuple):
@@ -53,18 +56,22 @@ def loss_change(before: Learner, after: Learner, target: list[Batch]) -> float:
 
 
 def trained(
-    learner: Learner, drawn: Sequence[Drawn], step_size: float, track: Track = untracked
+    learner: Learner,
+    order: Sequence[int],
+    batches: Batches,
+    step_size: float,
+    track: Track = untracked,
 ) -> Learner:
-    """After one step on each batch, in the order given."""
-    for part in track(list(drawn), "training"):
-        learner = sgd_step(learner, batch_of(learner, *part), step_size)
+    """After one step on each source of an order."""
+    for i in track(list(order), "training"):
+        learner = sgd_step(learner, batches(i), step_size)
     return learner
 
 
 def measured_gaps(
     learner: Learner,
     edges: Float[np.ndarray, "sources sources"],
-    drawn: list[Drawn],
+    batches: Batches,
     target: list[Drawn],
     step_size: float,
 ) -> list[Gap]:
@@ -73,14 +80,14 @@ def measured_gaps(
     Args:
         learner: The model.
         edges: Margins.
-        drawn: The sources' sequences.
+        batches: The sources' batches by their places.
         target: The target's.
         step_size: Of SGD.
     """
     goal = [batch_of(learner, *part) for part in target]
     gaps = []
     for i, j in chosen_pairs(edges):
-        ends = [trained(learner, [drawn[k] for k in pair], step_size) for pair in ((i, j), (j, i))]
+        ends = [trained(learner, pair, batches, step_size) for pair in ((i, j), (j, i))]
         predicted = float(step_size**2 * edges[i, j])
         gaps.append(Gap(i, j, predicted, loss_change(ends[1], ends[0], goal)))
     return gaps
@@ -89,7 +96,7 @@ def measured_gaps(
 def rehearsed(
     learner: Learner,
     orders: Mapping[str, Int[np.ndarray, " sources"]],
-    drawn: list[Drawn],
+    batches: Batches,
     target: list[Drawn],
     step_size: float,
     track: Track = untracked,
@@ -99,7 +106,7 @@ def rehearsed(
     Args:
         learner: The model.
         orders: By name.
-        drawn: The sources' sequences.
+        batches: The sources' batches by their places.
         target: The target's.
         step_size: Of SGD.
         track: Shows progress.
@@ -107,6 +114,6 @@ def rehearsed(
     goal = [batch_of(learner, *part) for part in target]
     changes = {}
     for name, order in orders.items():
-        end = trained(learner, [drawn[i] for i in order], step_size, track)
+        end = trained(learner, order.tolist(), batches, step_size, track)
         changes[name] = loss_change(learner, end, goal)
     return changes

@@ -14,11 +14,11 @@ from jaxlab.core.files import json_text, usable_directory, usable_file, write_te
 from jaxlab.core.progress import Track, progress
 from jaxlab.core.usage import parse_args
 from jaxlab.order.check import measured_gaps, rehearsed
-from jaxlab.order.model import Learner, load_model, make_learner
+from jaxlab.order.model import Batch, Learner, load_model, make_learner
 from jaxlab.order.report import Findings, order_text, orders_of, summary, tell
 from jaxlab.order.sources import Drawn, Source, draw, find_sources, open_source, read_documents
 from jaxlab.order.store import open_store
-from jaxlab.order.study import Settings, describe, study, target_batches
+from jaxlab.order.study import Settings, batch_at, describe, study, target_batches
 
 __all__ = ["order_main"]
 
@@ -106,10 +106,15 @@ def _run(args: OrderArgs) -> None:
         found = study(sources, drawn, goal, learner, store, track)
         gaps, changes = [], {}
         if args.step_size is not None:
-            batches = [drawn[source.digest] for source in sources]
+
+            def batches(i: int) -> Batch:
+                digest = sources[i].digest
+                return batch_at(learner, drawn[digest], digest, store)
+
             gaps = measured_gaps(learner, found.edges, batches, goal, args.step_size)
             if args.rehearse:
-                changes = rehearsed(learner, orders_of(found), batches, goal, args.step_size, track)
+                every = orders_of(found)
+                changes = rehearsed(learner, every, batches, goal, args.step_size, track)
         findings = Findings(
             target, sources, settings, learner, found, args.step_size, gaps, changes, warnings
         )

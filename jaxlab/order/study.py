@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
+from jaxlab.core.files import UnreadableFileError
 from jaxlab.core.progress import Track, untracked
 from jaxlab.optim.lie_bracket import borda_order
 from jaxlab.optim.lie_bracket_orders import hodge_residual, linear_ordering_cost
@@ -22,7 +23,16 @@ from jaxlab.order.model import Batch, Learner, batch_of, gradients, products
 from jaxlab.order.sources import Drawn, Source
 from jaxlab.order.store import Store, inner_products
 
-__all__ = ["Noise", "Settings", "Study", "Target", "describe", "study", "target_batches"]
+__all__ = [
+    "Noise",
+    "Settings",
+    "Study",
+    "Target",
+    "batch_at",
+    "describe",
+    "study",
+    "target_batches",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +167,7 @@ def study(
         shares = np.stack([_shares(drawn[digest]) for digest in digests])
         for digest in track(missing, "Hessian products"):
             began = time.monotonic()
-            batch = Batch(*(jnp.asarray(leaf) for leaf in store.batch(digest)[0]))
+            batch = batch_at(learner, drawn[digest], digest, store)
             place = digests.index(digest)
             found = _reduced(learner, batch, goal, grads, shares, place, names[digest])
             store.save_products(digest, found, time.monotonic() - began)
@@ -169,6 +179,14 @@ def study(
     own = np.stack([entry["own"] for entry in table])[where]
     counts = np.array([drawn[source.digest].scored.sum() for source in sources])
     return _findings(inner, own, counts, goal, seconds, stored)
+
+
+def batch_at(learner: Learner, drawn: Drawn, digest: str, store: Store) -> Batch:
+    """A source's batch, from the disk if it is there."""
+    try:
+        return jax.tree.map(jnp.asarray, store.batch(digest)[0])
+    except UnreadableFileError:
+        return batch_of(learner, *drawn)
 
 
 def _shares(drawn: Drawn) -> np.ndarray:

@@ -17,7 +17,7 @@ from jaxlab.order.model import ByteReader, batch_of, gradients, make_learner
 from jaxlab.order.report import orders_of
 from jaxlab.order.sources import Drawn, draw, open_source, read_documents
 from jaxlab.order.store import Store, inner_products, open_store
-from jaxlab.order.study import study, target_batches
+from jaxlab.order.study import batch_at, study, target_batches
 
 from .conftest import SEQUENCES, TOKENS
 
@@ -58,6 +58,11 @@ def new_store(folder):
 @pytest.fixture(scope="module")
 def found(files, learner, tmp_path_factory):
     return study(*files, learner, new_store(tmp_path_factory.mktemp("store")))
+
+
+def batches_of(files, learner):
+    sources, drawn, _ = files
+    return lambda i: batch_of(learner, *drawn[sources[i].digest])
 
 
 def whole(parts):
@@ -135,9 +140,8 @@ def test_margins_have_the_sign_and_size_of_two_steps_in_both_orders(found, files
     for i, j in itertools.combinations(range(COUNT), 2):
         measured = extrapolated([gap(losses, i, j) for losses in runs])
         assert measured == pytest.approx(found.edges[i, j], rel=1e-4)
-    sources, drawn, target = files
-    batches = [drawn[source.digest] for source in sources]
-    gaps = measured_gaps(learner, found.edges, batches, target, SIZES[2])
+    target = files[2]
+    gaps = measured_gaps(learner, found.edges, batches_of(files, learner), target, SIZES[2])
     assert [gap[:2] for gap in gaps] == chosen_pairs(found.edges)
     for first, second, predicted, measured in gaps:
         assert measured == pytest.approx(gap(runs[2], first, second) * SIZES[2] ** 2, rel=1e-6)
@@ -146,10 +150,9 @@ def test_margins_have_the_sign_and_size_of_two_steps_in_both_orders(found, files
 
 
 def test_rehearsals_end_where_training_does(found, files, train, learner):
-    sources, drawn, target = files
-    batches = [drawn[source.digest] for source in sources]
+    target = files[2]
     orders = orders_of(found)
-    changes = rehearsed(learner, orders, batches, target, SIZES[0])
+    changes = rehearsed(learner, orders, batches_of(files, learner), target, SIZES[0])
     assert list(changes) == [
         "this order", "its reverse", "most aligned last", "largest gradient first",
     ]  # fmt: skip
@@ -273,6 +276,12 @@ def test_what_is_stored_is_not_computed_again(found, files, learner, tmp_path, m
     path.write_bytes(path.read_bytes()[:1000])  # damaged from outside
     again = study(*files, learner, store)
     assert again.stored == (3, 2)
+    path = sorted((store.folder / "batches").iterdir())[0]
+    part = batch_at(learner, files[1][path.stem], path.stem, store)
+    path.unlink()
+    for one, other in zip(part, batch_at(learner, files[1][path.stem], path.stem, store),
+                          strict=True):  # fmt: skip
+        np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(again.edges, found.edges)
     store.drop_large()
     finished = study(*files, learner, store)
