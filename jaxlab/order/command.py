@@ -89,6 +89,11 @@ def _run(args: OrderArgs) -> None:
     names = [field.name for field in dataclasses.fields(Settings)]
     settings = Settings(**{name: getattr(args, name) for name in names})
     out = args.out or Path("results/order", args.sources.resolve().name)
+    if args.sources.resolve() in (out.resolve(), out.resolve().parent):
+        raise ValueError(
+            f"out must not lie in the folder of the sources, whose files its own would join, got "
+            f"{str(out)!r}"
+        )
     console = Console(stderr=args.json == "-")
     with progress() as track, jax.enable_x64(False):
         target, sources, warnings = _opened(args, track)

@@ -81,11 +81,12 @@ def find_sources(folder: Path, suffixes: Sequence[str], target: Path) -> tuple[l
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
         raise ValueError(f"sources must be a folder, got {got} at {str(folder)!r}")
+    wanted = {suffix.lower() for suffix in suffixes}
     every = [*folder.glob("*"), *folder.glob("*/*")]
     found = sorted(
         path
         for path in every
-        if path.suffix.lower() in suffixes and path.is_file()
+        if path.suffix.lower() in wanted and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )  # fmt: skip
     others = [path for path in found if not path.samefile(target)]

@@ -241,6 +241,7 @@ def test_a_killed_run_goes_on_with_the_same_command(place, tiny, capsys):
         (["--suffixes", "txt"], "suffixes must begin with a dot, got 'txt'"),
         (["--sequence", "4"], "--sequence"),
         (["--out", "/proc/none"], "out must be a folder that can be written"),
+        (["--out", "texts/out"], "out must not lie in the folder of the sources, whose files"),
         (["--json", "."], "json must be a file, got '.', which is a folder"),
     ],
 )

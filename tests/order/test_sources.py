@@ -61,7 +61,7 @@ def test_files_of_a_folder_and_of_its_folders(tmp_path):
     assert names == ["a.JSONL", "b.txt", "c.md", "sub/e.txt"]
     assert not inside
     (tmp_path / "link.txt").symlink_to(target)
-    found, inside = find_sources(tmp_path, (".txt", ".py"), target)
+    found, inside = find_sources(tmp_path, (".TXT", ".py"), target)
     assert [path.name for path in found] == ["b.txt", "d.py", "e.txt"]
     assert inside
 
