@@ -19,6 +19,7 @@ _HELP = """usage: jaxlab COMMAND ...
   replay FILE             look again at a counterexample that verify has stored
   report                  one HTML page about everything that was run
   memorize DATA           where a diffusion model would copy your own arrays, and what it copied
+  order                   in which order to train on your own files, for a target
 
 Each command answers --help; jaxlab --version says the version.
 """
@@ -158,6 +159,12 @@ def _memorize(words: list[str]) -> int:
     return memorize_main(words)
 
 
+def _order(words: list[str]) -> int:
+    from jaxlab.order.command import order_main
+
+    return order_main(words)
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "run": _run,
@@ -165,6 +172,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "replay": _replay,
     "report": _report,
     "memorize": _memorize,
+    "order": _order,
 }
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxlab.core.progress import Track, untracked
 from jaxlab.diffusion.memorization import (
     concentration_of,
     coverage_of,
@@ -29,7 +30,7 @@ from jaxlab.diffusion.memorization_neighbours import (
 )
 from jaxlab.diffusion.memorization_shells import shell_radii
 from jaxlab.memorize.rows import Rows
-from jaxlab.memorize.survey import Track, blocks_of, untracked
+from jaxlab.memorize.survey import blocks_of
 
 __all__ = [
     "Copies",

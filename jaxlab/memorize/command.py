@@ -3,22 +3,19 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jaxlab.core.files import json_text, usable_directory, usable_file, write_text
+from jaxlab.core.progress import progress
 from jaxlab.core.usage import parse_args
 from jaxlab.memorize.report import summary, tell
 from jaxlab.memorize.sources import open_files
 from jaxlab.memorize.study import Settings, study
-from jaxlab.memorize.survey import Track
 
 __all__ = ["memorize_main"]
 
@@ -98,7 +95,7 @@ def _run(args: MemorizeArgs) -> None:
         usable_directory(out)
         if args.json not in ("", "-"):
             usable_file(Path(args.json), "json")
-        with _progress() as track, jax.enable_x64(True):
+        with progress() as track, jax.enable_x64(True):
             found = study(*files, settings, track)
             text = json_text(summary(found, settings))
         write_text(out / "summary.json", text)
@@ -112,19 +109,3 @@ def _run(args: MemorizeArgs) -> None:
         print(text, end="")
     elif args.json:
         write_text(Path(args.json), text)
-
-
-@contextmanager
-def _progress() -> Iterator[Track]:
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-    )  # fmt: skip
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-
-        def track(items: list[Any], description: str) -> Any:
-            return bar.track(items, description=description)
-
-        yield track

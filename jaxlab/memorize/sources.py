@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from jaxlab.core.progress import Track
 from jaxlab.memorize.rows import AS_STORED, Rows, Scale, ScaleName, open_rows, own_scale, same_scale
-from jaxlab.memorize.survey import Survey, Track, first_equals, shared_rows, survey
+from jaxlab.memorize.survey import Survey, first_equals, shared_rows, survey
 
 __all__ = ["Source", "check_apart", "check_distinct", "open_files", "read_sources", "shared"]
 

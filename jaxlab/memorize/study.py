@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxlab.core.progress import Track, untracked
 from jaxlab.diffusion.memorization_copies import distance_ratios
 from jaxlab.diffusion.memorization_shells import shell_probability
 from jaxlab.memorize.analysis import (
@@ -25,11 +26,7 @@ from jaxlab.memorize.analysis import (
 )
 from jaxlab.memorize.rows import Rows, Scale, ScaleName
 from jaxlab.memorize.sources import Source, check_apart, check_distinct, read_sources, shared
-from jaxlab.memorize.survey import (
-    Track,
-    block_size,
-    untracked,
-)
+from jaxlab.memorize.survey import block_size
 
 __all__ = ["Found", "Settings", "Study", "study"]
 

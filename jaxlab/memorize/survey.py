@@ -5,35 +5,25 @@ a held-out row of float32 is found among training rows of float64.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
 
+from jaxlab.core.progress import Track, untracked
 from jaxlab.memorize.rows import Rows
 
 __all__ = [
     "Survey",
-    "Track",
     "block_size",
     "blocks_of",
     "first_equals",
     "shared_rows",
     "survey",
-    "untracked",
 ]
-
-Track: TypeAlias = Callable[[list[Any], str], Iterable[Any]]
-"""Goes through a list while it shows how far it is: ``(items, description) -> items``."""
 
 BLOCK_BYTES = 1 << 24
 """What a block of rows may take in float64."""
-
-
-def untracked(items: list[Any], description: str) -> Iterable[Any]:
-    """Go through a list silently."""
-    return items
 
 
 class Survey(NamedTuple):

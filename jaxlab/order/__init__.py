@@ -1,0 +1,1 @@
+"""``jaxlab order``: in which order to train on one's own files, told before any training."""
