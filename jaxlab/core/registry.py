@@ -112,6 +112,19 @@ _PAPERS = (
         methods=("lqr_steering",),
         claims=11,
     ),
+    Paper(
+        slug="demoa",
+        title=(
+            "Delayed Momentum Aggregation: Communication-efficient Byzantine-robust Federated "
+            "Learning with Partial Participation"
+        ),
+        source="arXiv:2509.02970",
+        family="optim",
+        evidence="reconstruction",
+        summary="Federated training that few clients per round and a minority of liars cannot break.",
+        methods=("demoa",),
+        claims=12,
+    ),
 )
 
 
