@@ -121,9 +121,9 @@ _PAPERS = (
         source="arXiv:2509.02970",
         family="optim",
         evidence="reconstruction",
-        summary="Federated training that few clients per round and a minority of liars cannot break.",
+        summary="Federated training that survives rounds in which most sampled clients lie.",
         methods=("demoa",),
-        claims=12,
+        claims=13,
     ),
 )
 

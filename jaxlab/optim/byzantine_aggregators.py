@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxlab.core.checks import check_count, check_leading_axis, check_value
 from jaxlab.core.roots import safe_sqrt
 from jaxlab.core.types import Scalar
+from jaxlab.stats.sorting import sort_columns
 
 __all__ = [
     "Mask",
@@ -248,4 +249,4 @@ def check_byzantine(num_byzantine: int | Array, count: int | Array) -> None:
 
 def _sorted(vectors: Array, mask: Array) -> Array:
     """Every coordinate in increasing order; who does not take part comes last."""
-    return jnp.sort(jnp.where(mask[:, None], vectors, jnp.inf), axis=0)
+    return sort_columns(jnp.where(mask[:, None], vectors, jnp.inf))

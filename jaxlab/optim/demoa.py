@@ -110,7 +110,7 @@ def demoa(
     aggregate: Aggregate,
     *,
     attack: Attack | None = None,
-    over: Literal["cache", "sampled"] = "cache",
+    over: Literal["cache", "sampled"] | Callable[[Any], Any] = "cache",
     start: Literal["zeros", "full_round"] = "zeros",
     attack_unsampled: bool = False,
 ) -> Method:
@@ -125,7 +125,7 @@ def demoa(
         attack: ``(vectors, byzantine, key) -> vectors``, as in ``byzantine_attacks``.
         over: ``"cache"`` aggregates all cached momenta. ``"sampled"`` aggregates those of the
             round's sample, the combination that fails, for comparison; it stays where it is in a
-            round that hears nobody.
+            round that hears nobody. A function of the sample may name any other participants.
         start: What the cache holds at first. Zeros slow the first ``log(n) / p`` rounds down;
             ``"full_round"`` asks every client once, and liars then lie.
         attack_unsampled: Let liars rewrite the cache in every round, which is more than the
@@ -153,8 +153,8 @@ def demoa(
         >>> bool(abs(done.state.params - 1).max() < 1e-3)
         True
     """
-    if over not in ("cache", "sampled"):
-        raise ValueError(f"over must be 'cache' or 'sampled', got {over!r}")
+    if not callable(over) and over not in ("cache", "sampled"):
+        raise ValueError(f"over must be 'cache', 'sampled' or a function, got {over!r}")
     if start not in ("zeros", "full_round"):
         raise ValueError(f"start must be 'zeros' or 'full_round', got {start!r}")
 
@@ -191,7 +191,10 @@ def demoa(
         written = jnp.ones_like(sampled) if attack_unsampled else sampled
         cache = jnp.where(written[:, None], lie(honest, byzantine, key_attack), honest)
 
-        participants = jnp.ones_like(sampled) if over == "cache" else sampled
+        if callable(over):
+            participants = over(sampled)
+        else:
+            participants = jnp.ones_like(sampled) if over == "cache" else sampled
         found = aggregate(cache, participants, state.direction, key_aggregate)
         if found.shape != state.direction.shape:
             raise ValueError(

@@ -14,6 +14,7 @@ from jaxlab.optim import byzantine_aggregators as rules
 from jaxlab.optim import byzantine_attacks as attacks
 from jaxlab.optim import byzantine_selection as selection
 from jaxlab.optim import byzantine_theory as theory
+from jaxlab.stats.sorting import sort_columns
 from tests.oracles.byzantine_cases import CASES, matrix, ours
 
 GOLDEN = Path(__file__).parent / "golden" / "byzfl.npz"
@@ -271,3 +272,12 @@ def test_coefficients():
         }
     )
     assert theory.robustness_coefficient("krum", mixed=True, **sizes) == pytest.approx(18.0)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 3), (20, 7), (33, 5000)])
+def test_columns_are_sorted_as_by_numpy(rows, columns):
+    values = np.random.default_rng(rows).integers(0, 9, (rows, columns)).astype(float)
+    values[0, :2] = [np.inf, np.nan]
+    found = np.asarray(jax.jit(sort_columns)(values))
+    values[0, 1] = np.inf
+    np.testing.assert_array_equal(found, np.sort(values, axis=0))

@@ -108,7 +108,7 @@ def one_round(method):
         ),
         (
             lambda: dm.demoa(dm.without_history(rules.mean), over="cash"),  # pyright: ignore
-            r"over must be 'cache' or 'sampled', got 'cash'",
+            r"over must be 'cache', 'sampled' or a function, got 'cash'",
         ),
         (
             lambda: dm.demoa(dm.without_history(rules.mean), start="ones"),  # pyright: ignore
