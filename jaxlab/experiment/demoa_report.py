@@ -220,18 +220,18 @@ def _draw_harder(rows: list[Row], axes: Any) -> None:
         for attack in _LOUD
         if select(rows, dataset=dataset, metric=label(rule, attack))
     ]  # fmt: skip
-    places = np.arange(len(groups))
-    for offset, method in zip((-0.2, 0.2), _METHODS, strict=True):
+    places = np.arange(len(groups))[::-1]
+    for offset, method in zip((0.2, -0.2), _METHODS, strict=True):
         values = [_number(rows, method, rule, attack, dataset) for dataset, rule, attack in groups]
-        axes.bar(places + offset, values, 0.4, color=method_style(method)["color"], label=method)
+        axes.barh(places + offset, values, 0.4, color=method_style(method)["color"], label=method)
     names = [
-        f"{'MNIST' if dataset == 'MNIST' else 'sorted'}: {rule}, {attack.split()[0]}"
+        f"{rule}, {attack.split()[0]}\n({'MNIST' if dataset == 'MNIST' else 'sorted digits'})"
         for dataset, rule, attack in groups
     ]
-    axes.set_xticks(places, names, rotation=30, ha="right")
+    axes.set_yticks(places, names)
     axes.set(
-        xlabel="input: robust mean, attack", ylabel="test accuracy (share)", ylim=(0, 1.25),
+        xlabel="test accuracy (share)", ylabel="robust mean, attack", xlim=(0, 1.35),
         title="(d) digits sorted by label; a network on MNIST",
     )  # fmt: skip
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
-    axes.legend(loc="upper left", ncols=2)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
+    axes.legend(loc="upper right")
