@@ -54,8 +54,8 @@ def interpolation(instance: Interpolation, *, rounds: int, apart: float = 0.0) -
     def attack(vectors: Array, byzantine: Array, key: Array) -> Array:
         return attacks.sign_flip(vectors, byzantine)
 
-    rule = dm.without_history(lambda v, m: rules.geometric_median(v, m, smoothing=1e-12))
-    hyper = dm.demoa_hyper(0.5, momentum=0.5, step_size=0.02)
+    rule = dm.without_history(rules.coordinate_median)
+    hyper = dm.demoa_hyper(0.5, momentum=0.5, step_size=0.1)
     done = run(
         dm.demoa(rule, attack=attack), problem, hyper,
         jax.random.key(instance.seed), num_steps=rounds,
@@ -65,7 +65,7 @@ def interpolation(instance: Interpolation, *, rounds: int, apart: float = 0.0) -
         data[0][1:].sum(axis=0), jnp.einsum("cij,cj->i", data[0][1:], data[1][1:])
     )
     error = jnp.linalg.norm(done.state.params - target)
-    return at_most_in_ratio(error, 1e-6 * jnp.linalg.norm(instance.start) + 1e-12)
+    return at_most_in_ratio(error, 1e-4 * jnp.linalg.norm(instance.start) + 1e-12)
 
 
 def interpolates(instance: Interpolation) -> Array:
@@ -73,7 +73,7 @@ def interpolates(instance: Interpolation) -> Array:
     honest = instance.hessians[1:]
     mean = honest.mean(axis=0)
     kappa = robustness_coefficient(
-        "geometric_median", num_clients=len(instance.hessians), num_byzantine=1
+        "coordinate_median", num_clients=len(instance.hessians), num_byzantine=1
     )
     differ = honest - mean[None]
     spread = jnp.einsum("cji,cjk->ik", differ, differ) / len(honest)
@@ -88,15 +88,15 @@ CLAIMS = (
     Claim(
         name="demoa/interpolation",
         statement=(
-            "one minimiser for all honest clients, kappa H <= 1/8, eta = 0.02/L: x_t -> x*, "
-            "|x_t - x*| <= 1e-6 |x_0 - x*| after 2500 rounds"
+            "the median, one minimiser for all honest clients, kappa H <= 1/8, eta = 0.1/L: x_t -> x*, "
+            "|x_t - x*| <= 1e-4 |x_0 - x*| after 300 rounds"
         ),
         source="derived: transfer and descent; errors vanish with the gradients",
         families={"similar": similar},
         conclusion=interpolation,
         assumptions=interpolates,
-        sizes={"clients": st.just(12), "dim": st.just(2), "rounds": st.just(2500)},
-        typical={"clients": 12, "dim": 2, "rounds": 2500},
+        sizes={"clients": st.just(12), "dim": st.just(2), "rounds": st.just(300)},
+        typical={"clients": 12, "dim": 2, "rounds": 300},
         samples=32,
         rungs=("explore", "sample"),
         mutants={"minimisers differ": {"apart": 1.0}},

@@ -163,8 +163,8 @@ def draw(rows: list[Row], figure: Any) -> None:
     """Four panels: two histories, the two grids of rules and attacks, and the harder inputs."""
     (history, ours), (theirs, harder) = figure.subplots(2, 2)
     _draw_history(rows, history)
-    _draw_grid(rows, ours, "DeMoA", "(b) DeMoA: all cached momenta")
-    _draw_grid(rows, theirs, "naive", "(c) naive: momenta of the round's sample")
+    _draw_grid(rows, ours, "DeMoA", "(b) DeMoA: test accuracy")
+    _draw_grid(rows, theirs, "naive", "(c) naive: test accuracy")
     _draw_harder(rows, harder)
 
 
@@ -185,11 +185,11 @@ def _draw_history(rows: list[Row], axes: Any) -> None:
         markersize=12, markeredgewidth=1.0, label="most of the heard lie",
     )  # fmt: skip
     axes.set(
-        xlabel="round", ylabel="test accuracy (share)", ylim=(0, 1.45),
-        title="(a) geometric median, 20 clients, 4 liars, 10 % heard",
+        xlabel="round", ylabel="test accuracy (share)", ylim=(0, 1.05),
+        title="(a) geometric median: 20 clients, 4 lie, 10 % heard",
     )  # fmt: skip
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
-    axes.legend(loc="upper left", ncols=2)
+    axes.legend(loc="center right")
 
 
 def _draw_grid(rows: list[Row], axes: Any, method: str, title: str) -> None:
@@ -202,9 +202,8 @@ def _draw_grid(rows: list[Row], axes: Any, method: str, title: str) -> None:
                 table[i, j] = value
                 shade = "white" if value < 0.55 else "black"
                 axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=shade, fontsize=14)
-    image = axes.imshow(table, vmin=0, vmax=1, cmap="cividis", aspect="auto")
-    axes.figure.colorbar(image, ax=axes, label="test accuracy (share)")
-    axes.set_xticks(range(len(attacks)), attacks, rotation=25, ha="right")
+    axes.imshow(table, vmin=0, vmax=1, cmap="cividis", aspect="auto")
+    axes.set_xticks(range(len(attacks)), attacks, rotation=20, ha="right")
     axes.set_yticks(range(len(rules)), rules)
     axes.grid(visible=False)
     axes.set(xlabel="attack", ylabel="robust mean", title=title)
@@ -225,13 +224,13 @@ def _draw_harder(rows: list[Row], axes: Any) -> None:
         values = [_number(rows, method, rule, attack, dataset) for dataset, rule, attack in groups]
         axes.barh(places + offset, values, 0.4, color=method_style(method)["color"], label=method)
     names = [
-        f"{rule}, {attack.split()[0]}\n({'MNIST' if dataset == 'MNIST' else 'sorted digits'})"
+        f"{'MNIST' if dataset == 'MNIST' else 'sorted'}: {rule}, {attack.split()[0]}"
         for dataset, rule, attack in groups
     ]
     axes.set_yticks(places, names)
     axes.set(
-        xlabel="test accuracy (share)", ylabel="robust mean, attack", xlim=(0, 1.35),
-        title="(d) digits sorted by label; a network on MNIST",
+        xlabel="test accuracy (share)", ylabel="input: robust mean, attack", xlim=(0, 1.4),
+        title="(d) sorted labels; MNIST",
     )  # fmt: skip
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
     axes.legend(loc="upper right")
