@@ -88,8 +88,8 @@ CLAIMS = (
     Claim(
         name="demoa/interpolation",
         statement=(
-            "the median, one minimiser for all honest clients, kappa H <= 1/8, eta = 0.1/L: x_t -> x*, "
-            "|x_t - x*| <= 1e-4 |x_0 - x*| after 300 rounds"
+            "the median, one minimiser for all honest clients, kappa H <= 1/8, eta = 0.1/L: x_t -> "
+            "x*, |x_t - x*| <= 1e-4 |x_0 - x*| after 300 rounds"
         ),
         source="derived: transfer and descent; errors vanish with the gradients",
         families={"similar": similar},
