@@ -93,6 +93,23 @@ OWN_TESTS = {
         ),
         (CONFORMANCE, LADDER, "-k", "lqr"),
     ),
+    **dict.fromkeys(
+        (
+            "jaxlab/optim/byzantine_aggregators.py",
+            "jaxlab/optim/byzantine_attacks.py",
+            "jaxlab/optim/byzantine_selection.py",
+            "jaxlab/optim/byzantine_theory.py",
+            "jaxlab/optim/demoa.py",
+        ),
+        Tests(
+            (
+                "tests/oracles/test_byzantine.py",
+                "tests/oracles/test_demoa.py",
+                "tests/unit/test_bad_input_demoa.py",
+            ),
+            (CONFORMANCE, LADDER, "-k", "demoa"),
+        ),
+    ),
     "jaxlab/theory": Tests(
         ("tests/oracles/test_nse.py", "tests/unit/test_bad_input_nse.py"),
         (CONFORMANCE, LADDER, "-k", "nse"),

@@ -122,6 +122,19 @@ _PAPERS = (
         methods=("lqr_steering",),
         claims=11,
     ),
+    Paper(
+        slug="demoa",
+        title=(
+            "Delayed Momentum Aggregation: Communication-efficient Byzantine-robust Federated "
+            "Learning with Partial Participation"
+        ),
+        source="arXiv:2509.02970",
+        family="optim",
+        evidence="reconstruction",
+        summary="Federated training that survives rounds in which most sampled clients lie.",
+        methods=("demoa",),
+        claims=13,
+    ),
 )
 
 

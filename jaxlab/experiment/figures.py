@@ -52,6 +52,8 @@ _METHODS = {
     "LMAPS": ("blue", "o"),
     "DAPS": ("orange", "s"),
     "DPS": ("vermilion", "^"),
+    "DeMoA": ("blue", "o"),
+    "naive": ("vermilion", "^"),
     "unsteered": ("grey", "*"),
     "A-LQR": ("blue", "o"),
     "A-LQR, centred": ("sky", "D"),

@@ -21,9 +21,13 @@ from jaxlab.language.lqr_steering import SteeringProblem, lqr_steering, steering
 from jaxlab.language.plants import linear_plant
 from jaxlab.language.setpoints import FeatureSetpoint
 from jaxlab.optim import federated, inexact_agd
+from jaxlab.optim.byzantine_aggregators import geometric_median
+from jaxlab.optim.byzantine_attacks import sign_flip
+from jaxlab.optim.demoa import demoa, demoa_hyper, without_history
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.optim.lie_bracket import OrderedHyper, ordered, ordered_sgd
 from jaxlab.problems import consensus, graphs
+from jaxlab.problems.federation import make_federation
 from jaxlab.problems.quadratic import random_quadratics
 from jaxlab.theory import nse_amp
 from jaxlab.theory.nse_activations import smooth
@@ -123,6 +127,13 @@ AGD = inexact_agd.AGDHyper(_number(1 / BIG), _number((MU / BIG) ** 0.5))
 DUAL = dual_sgd_hyper(MU, BIG, SPECTRUM, num_local_steps=NUM_LOCAL_STEPS)
 
 
+def federation(noise, tree):
+    """A server and four clients, the last of which lies."""
+    liars = jnp.arange(NUM_AGENTS) == NUM_AGENTS - 1
+    start = as_tree(START) if tree else START
+    return make_federation(noisy_gradient, _data(noise), start, liars)
+
+
 def two_bumps(noise, tree):
     """An asymmetric target in two dimensions; samplers need no gradients that could be noisy."""
     del noise, tree
@@ -179,6 +190,17 @@ PAPER_CASES = {
         agents=False,
         sampler=True,
         trees=False,
+    ),
+    "demoa.demoa": Case(
+        lambda: demoa(
+            without_history(geometric_median), attack=lambda v, liars, key: sign_flip(v, liars)
+        ),
+        demoa_hyper(0.6, momentum=0.4, step_size=0.05),
+        federation,
+        smooth=("momentum", "step_size"),
+        agents=False,
+        sampler=True,
+        trees=False,  # the cache is one matrix whatever the parameters are
     ),
     "dual_sgd.dual_sgd": Case(
         lambda: dual_sgd(num_local_steps=NUM_LOCAL_STEPS),
