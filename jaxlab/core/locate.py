@@ -15,6 +15,7 @@ _EXTRAS = {
     "PEPit": "exact",
     "sympy": "exact",
     "matplotlib": "experiments",
+    "mlxtend": "experiments",
     "networkx": "experiments",
     "sklearn": "experiments",
     "arviz": "experiments",
