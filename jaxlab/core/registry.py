@@ -112,6 +112,18 @@ _PAPERS = (
         methods=("lqr_steering",),
         claims=11,
     ),
+    Paper(
+        slug="oeu",
+        title=(
+            "Forget by Uncertainty: Orthogonal Entropy Unlearning for Quantized Neural Networks"
+        ),
+        source="ICML 2026; arXiv:2602.00567",
+        family="optim",
+        evidence="reconstruction",
+        summary="Make a low-bit classifier forget samples or a class without hurting the rest.",
+        methods=("oeu",),
+        claims=12,
+    ),
 )
 
 

@@ -64,10 +64,10 @@ Combine: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
 class Labelled(NamedTuple):
-    """A batch of a classifier. Attributes: inputs: rows first; labels: one integer per row."""
+    """A batch of a classifier. Attributes: inputs: rows first; labels: integers, one per row."""
 
-    inputs: Float[Array, "rows ..."]
-    labels: Int[Array, " rows"]
+    inputs: Any
+    labels: Any
 
 
 class Unlearning(NamedTuple):

@@ -22,6 +22,7 @@ from jaxlab.language.plants import linear_plant
 from jaxlab.language.setpoints import FeatureSetpoint
 from jaxlab.optim import federated, inexact_agd
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
+from jaxlab.optim.oeu import Labelled, Unlearning, classification_losses, oeu, oeu_hyper
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.quadratic import random_quadratics
 from jaxlab.theory import nse_amp
@@ -158,6 +159,14 @@ def four_layers(noise, tree):
     return SteeringProblem(linear_plant(LinearSystem(matrices), START), matrices, point)
 
 
+def ten_rows(noise, tree):
+    """A linear classifier of three classes; batches are drawn anyway."""
+    del noise, tree
+    x = jax.random.normal(KEY, (10, DIM))
+    parts = (Labelled(x[part], jnp.arange(10)[part] % 3) for part in (slice(4), slice(4, 10)))
+    return Unlearning(jnp.outer(START, jnp.array([1.0, 0.0, -0.5])), *parts)
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -198,6 +207,14 @@ PAPER_CASES = {
         four_layers,
         noise=False,
         smooth=("strength", "state_cost", "input_cost", "final_cost"),
+        agents=False,
+        trees=False,
+    ),
+    "oeu.oeu": Case(
+        lambda: oeu(*classification_losses(lambda w, x: x @ w), batch_size=3),
+        oeu_hyper(0.3, 0.7),
+        ten_rows,
+        smooth=("step_size", "strength"),
         agents=False,
         trees=False,
     ),
