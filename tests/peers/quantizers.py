@@ -1,6 +1,6 @@
 """Keep what PyTorch and Brevitas give for learned step sizes, for ``tests/oracles/test_lsq.py``.
 
-    pip install 'jaxlab[peers]' brevitas
+    pip install 'jaxlab[peers]'
     python tests/peers/quantizers.py [--write]
 
 PyTorch's autograd differentiates the rule as LSQ's paper states it, through detached terms.
