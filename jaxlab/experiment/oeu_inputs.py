@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 FORGOTTEN_CLASS = 3
+"""The digit that is forgotten."""
 BINS = 10
 """Of the histogram of largest probabilities."""
 
@@ -143,6 +144,7 @@ RULES = {
     "pcgrad": pcgrad_sum,
     "matched": matched_sum,
 }
+"""How both gradients become one direction, by the name that a rival gives."""
 _ENTROPY, _WARM, _TEACH, _ASCEND = (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, -1, 0)
 RIVALS = {
     "OEU": Rival(_ENTROPY, "orthogonal"),
@@ -158,6 +160,7 @@ RIVALS = {
     "fine-tuning": Rival((0, 0, 0, 0), "retain"),
     "l1-sparse": Rival((0, 0, 0, 1e-4), "retain"),
 }
+"""The methods, the paper's first."""
 
 
 class ChoiceHyper(NamedTuple):
