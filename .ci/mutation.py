@@ -72,6 +72,24 @@ OWN_TESTS = {
         ("tests/oracles/test_baselines.py", "tests/unit/test_bad_input.py"),
         (CONFORMANCE, LADDER, "-k", "inexact or reproducib or bias"),
     ),
+    **dict.fromkeys(
+        [
+            "jaxlab/optim/lsq.py",
+            "jaxlab/optim/oeu.py",
+            "jaxlab/optim/oeu_projection.py",
+            "jaxlab/optim/unlearning_baselines.py",
+            "jaxlab/optim/unlearning_metrics.py",
+        ],
+        Tests(
+            (
+                "tests/oracles/test_lsq.py",
+                "tests/oracles/test_oeu.py",
+                "tests/oracles/test_unlearning_metrics.py",
+                "tests/unit/test_bad_input_oeu.py",
+            ),
+            (CONFORMANCE, LADDER, "-k", "oeu"),
+        ),
+    ),
     "jaxlab/inference": Tests(
         (
             "tests/oracles/test_ais.py",

@@ -134,6 +134,16 @@ _PAPERS = (
         summary="Federated training that survives rounds in which most sampled clients lie.",
         methods=("demoa",),
         claims=13,
+        slug="oeu",
+        title=(
+            "Forget by Uncertainty: Orthogonal Entropy Unlearning for Quantized Neural Networks"
+        ),
+        source="ICML 2026; arXiv:2602.00567",
+        family="optim",
+        evidence="reconstruction",
+        summary="Make a low-bit classifier forget samples or a class without hurting the rest.",
+        methods=("oeu",),
+        claims=12,
     ),
 )
 

@@ -65,6 +65,13 @@ _METHODS = {
     "open loop": ("black", "X"),
     "ActAdd, all layers": ("vermilion", "v"),
     "ActAdd, one layer": ("grey", "*"),
+    "OEU": ("blue", "o"),
+    "entropy": ("orange", "s"),
+    "random labels": ("vermilion", "v"),
+    "similar labels": ("sky", "D"),
+    "reweighted": ("purple", "P"),
+    "gradient ascent": ("green", "^"),
+    "fine-tuning": ("grey", "X"),
 }
 
 _STYLE: dict[Any, Any] = {

@@ -26,6 +26,7 @@ from jaxlab.optim.byzantine_attacks import sign_flip
 from jaxlab.optim.demoa import demoa, demoa_hyper, without_history
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.optim.lie_bracket import OrderedHyper, ordered, ordered_sgd
+from jaxlab.optim.oeu import Labelled, Unlearning, classification_losses, oeu, oeu_hyper
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.federation import make_federation
 from jaxlab.problems.quadratic import random_quadratics
@@ -179,6 +180,12 @@ def two_sources(noise, tree):
         return jnp.sum(jnp.tanh(weights @ x)) / 5
 
     return ordered(units, START, weights, jnp.array([1, 0, 0, 1]))
+def ten_rows(noise, tree):
+    """A linear classifier of three classes; batches are drawn anyway."""
+    del noise, tree
+    x = jax.random.normal(KEY, (10, DIM))
+    parts = (Labelled(x[part], jnp.arange(10)[part] % 3) for part in (slice(4), slice(4, 10)))
+    return Unlearning(jnp.outer(START, jnp.array([1.0, 0.0, -0.5])), *parts)
 
 
 PAPER_CASES = {
@@ -241,6 +248,14 @@ PAPER_CASES = {
         four_layers,
         noise=False,
         smooth=("strength", "state_cost", "input_cost", "final_cost"),
+        agents=False,
+        trees=False,
+    ),
+    "oeu.oeu": Case(
+        lambda: oeu(*classification_losses(lambda w, x: x @ w), batch_size=3),
+        oeu_hyper(0.3, 0.7),
+        ten_rows,
+        smooth=("step_size", "strength"),
         agents=False,
         trees=False,
     ),
