@@ -25,6 +25,7 @@ from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.quadratic import random_quadratics
 from jaxlab.theory import nse_amp
+from jaxlab.theory.multitask_em import TaskCounts, em_hyper, task_type_em
 from jaxlab.theory.nse_activations import smooth
 
 NUM_AGENTS, DIM, NUM_LOCAL_STEPS = 4, 3, 12
@@ -158,6 +159,13 @@ def four_layers(noise, tree):
     return SteeringProblem(linear_plant(LinearSystem(matrices), START), matrices, point)
 
 
+def twelve_tasks(noise, tree):
+    """Counts of two types of tasks; expectation maximisation is deterministic."""
+    del noise, tree
+    plus, minus = jnp.array([[7, 1, 0, 2, 6], [1, 1, 2, 0, 0]])
+    return TaskCounts(plus, minus, jnp.full(5, 9), jnp.array([1.0, 4.0, 3.0, 2.0, 2.0]))
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -198,6 +206,15 @@ PAPER_CASES = {
         four_layers,
         noise=False,
         smooth=("strength", "state_cost", "input_cost", "final_cost"),
+        agents=False,
+        trees=False,
+    ),
+    "multitask_limits.task_type_em": Case(
+        task_type_em,
+        em_hyper(0.7),
+        twelve_tasks,
+        noise=False,
+        smooth=("pseudo",),
         agents=False,
         trees=False,
     ),
