@@ -93,21 +93,18 @@ def sample_tasks(key: Array, n: int, family: TaskFamily) -> Sampled:
     """
     check_key("key", key)
     check_count("n", n)
-    key_sign, key_types, key_good, key_bad = jax.random.split(key, 4)
+    key_sign, key_cells = jax.random.split(key)
     sign = jnp.where(jax.random.bernoulli(key_sign), 1.0, -1.0)
     share = family.num_good / family.num_tasks
-    num_good = jax.random.binomial(key_types, family.num_tasks, share)
 
-    def cells(key: Array, count: Array, eps: Array) -> Array:
+    def law(eps: Array) -> Array:
         plus, excess = task_pmf(n, *task_probabilities(eps, family.beta))
-        law = jnp.where(sign > 0, plus, jnp.maximum(plus - excess, 0))
-        return jax.random.multinomial(key, count, law / law.sum())
+        return jnp.where(sign > 0, plus, jnp.maximum(plus - excess, 0))
 
-    return Sampled(
-        cells(key_good, num_good, family.eps_good),
-        cells(key_bad, family.num_tasks - num_good, family.eps_bad),
-        sign,
-    )
+    # Type and cell of a task are drawn at once.
+    both = jnp.concatenate([share * law(family.eps_good), (1 - share) * law(family.eps_bad)])
+    good, bad = jnp.split(jax.random.multinomial(key_cells, family.num_tasks, both / both.sum()), 2)
+    return Sampled(good, bad, sign)
 
 
 def pooled_weights(n: int) -> Float[Array, " cells"]:
