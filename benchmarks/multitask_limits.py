@@ -61,9 +61,8 @@ def exact(family: Any) -> Any:
             p, m = eps**beta, eps ** (1 - beta)
             rest = ways * (1 - p) ** (SAMPLES - i - j)
             for k, sign in enumerate((1, -1)):
-                law[k] += (
-                    share * rest * (p * (1 + sign * m) / 2) ** i * (p * (1 - sign * m) / 2) ** j
-                )
+                right, wrong = p * (1 + sign * m) / 2, p * (1 - sign * m) / 2
+                law[k] += share * rest * right**i * wrong**j
         total += (mp.sqrt(law[0]) - mp.sqrt(law[1])) ** 2
     return total / 2
 
