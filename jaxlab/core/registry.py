@@ -144,6 +144,14 @@ _PAPERS = (
         summary="Make a low-bit classifier forget samples or a class without hurting the rest.",
         methods=("oeu",),
         claims=12,
+        slug="multitask_limits",
+        title="When More Data Doesn't Help: Limits of Adaptation in Multitask Learning",
+        source="ICML 2026; arXiv:2601.20774",
+        family="theory",
+        evidence="reconstruction",
+        summary="How much knowing the good tasks beats every learner that must find them out.",
+        methods=("task_type_em",),
+        claims=10,
     ),
 )
 

@@ -31,6 +31,7 @@ from jaxlab.problems import consensus, graphs
 from jaxlab.problems.federation import make_federation
 from jaxlab.problems.quadratic import random_quadratics
 from jaxlab.theory import nse_amp
+from jaxlab.theory.multitask_em import TaskCounts, em_hyper, task_type_em
 from jaxlab.theory.nse_activations import smooth
 
 NUM_AGENTS, DIM, NUM_LOCAL_STEPS = 4, 3, 12
@@ -186,6 +187,11 @@ def ten_rows(noise, tree):
     x = jax.random.normal(KEY, (10, DIM))
     parts = (Labelled(x[part], jnp.arange(10)[part] % 3) for part in (slice(4), slice(4, 10)))
     return Unlearning(jnp.outer(START, jnp.array([1.0, 0.0, -0.5])), *parts)
+def twelve_tasks(noise, tree):
+    """Counts of two types of tasks; expectation maximisation is deterministic."""
+    del noise, tree
+    plus, minus = jnp.array([[7, 1, 0, 2, 6], [1, 1, 2, 0, 0]])
+    return TaskCounts(plus, minus, jnp.full(5, 9), jnp.array([1.0, 4.0, 3.0, 2.0, 2.0]))
 
 
 PAPER_CASES = {
@@ -256,6 +262,12 @@ PAPER_CASES = {
         oeu_hyper(0.3, 0.7),
         ten_rows,
         smooth=("step_size", "strength"),
+    "multitask_limits.task_type_em": Case(
+        task_type_em,
+        em_hyper(0.7),
+        twelve_tasks,
+        noise=False,
+        smooth=("pseudo",),
         agents=False,
         trees=False,
     ),
