@@ -93,6 +93,9 @@ OWN_TESTS = {
         ),
         (CONFORMANCE, LADDER, "-k", "lqr"),
     ),
+    "jaxlab/quantum": Tests(
+        ("tests/quantum", "tests/unit/test_bad_input_meta_gain.py"), (LADDER, "-k", "meta_gain")
+    ),
     "jaxlab/theory": Tests(
         ("tests/oracles/test_nse.py", "tests/unit/test_bad_input_nse.py"),
         (CONFORMANCE, LADDER, "-k", "nse"),

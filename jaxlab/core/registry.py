@@ -112,6 +112,16 @@ _PAPERS = (
         methods=("lqr_steering",),
         claims=11,
     ),
+    Paper(
+        slug="meta_gain",
+        title="When Does Adaptation Win? Scaling Laws for Meta-Learning in Quantum Control",
+        source="ICML 2026; arXiv:2601.18973",
+        family="optim",
+        evidence="reconstruction",
+        summary="Whether each device is worth its own gradient steps, and how many, from a few.",
+        methods=("adaptation", "fomaml"),
+        claims=11,
+    ),
 )
 
 

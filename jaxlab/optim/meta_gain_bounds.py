@@ -54,8 +54,6 @@ def gain_lower_bound(
     separation: Scalar,
     variance: Scalar,
     num_steps: Scalar,
-    *,
-    unique: bool = True,
 ) -> Float[Array, "*batch"]:
     """``(mu c^2 / 2) sigma^2 (1 - (1 - eta mu)^K)``, at most the gain from any start [derived].
 
@@ -63,10 +61,10 @@ def gain_lower_bound(
         pl_constant: ``mu``, as for ``pl_gain_bound``.
         step_size: ``eta``.
         separation: ``c >= 0``, the least distance of two tasks' minimisers over that of the tasks.
+            If minimisers are not unique it is the distance of their sets: those nearest to the
+            start are as far apart as that at least, and the bound stands.
         variance: ``sigma^2`` of the tasks, as of ``task_variance``.
         num_steps: ``K``.
-        unique: Whether every task has one minimiser; else distances are those to sets, for which
-            the triangle inequality leaves half of the constant.
 
     Raises:
         ValueError: An argument is out of range.
@@ -74,12 +72,10 @@ def gain_lower_bound(
     Example:
         >>> float(gain_lower_bound(1.0, 0.5, 2.0, 1.0, 1))
         1.0
-        >>> float(gain_lower_bound(1.0, 0.5, 2.0, 1.0, 1, unique=False))
-        0.5
     """
     check_value("separation", separation, lambda c: c >= 0, "at least 0")
     check_value("variance", variance, lambda v: v >= 0, "at least 0")
-    limit = pl_constant * separation**2 * variance / (2 if unique else 4)
+    limit = pl_constant * separation**2 * variance / 2
     return pl_gain_bound(pl_constant, step_size, limit, num_steps)
 
 

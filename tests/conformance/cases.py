@@ -22,6 +22,13 @@ from jaxlab.language.plants import linear_plant
 from jaxlab.language.setpoints import FeatureSetpoint
 from jaxlab.optim import federated, inexact_agd
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
+from jaxlab.optim.meta_gain import (
+    TaskFamily,
+    adaptation,
+    adaptation_hyper,
+    fomaml,
+    fomaml_hyper,
+)
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.quadratic import random_quadratics
 from jaxlab.theory import nse_amp
@@ -158,6 +165,19 @@ def four_layers(noise, tree):
     return SteeringProblem(linear_plant(LinearSystem(matrices), START), matrices, point)
 
 
+def curved_loss(params, centre):
+    """Curvature that changes, so that every step counts."""
+    away = as_vector(params) - centre
+    return jnp.sum(away**2) / 2 + jnp.sum(jnp.cos(away))
+
+
+def four_tasks(noise, tree):
+    """Four tasks; their gradients are exact."""
+    del noise
+    start = as_tree(START) if tree else START
+    return TaskFamily(start, jax.random.normal(KEY, (4, DIM)))
+
+
 PAPER_CASES = {
     "ais.delayed_ais": Case(
         lambda: delayed_ais(num_blocks=2, block_size=16, lag=1),
@@ -199,6 +219,23 @@ PAPER_CASES = {
         noise=False,
         smooth=("strength", "state_cost", "input_cost", "final_cost"),
         agents=False,
+        trees=False,
+    ),
+    "meta_gain.adaptation": Case(
+        lambda: adaptation(curved_loss),
+        adaptation_hyper(0.3),
+        four_tasks,
+        noise=False,
+        smooth=("step_size",),
+        agents=False,
+    ),
+    "meta_gain.fomaml": Case(
+        lambda: fomaml(curved_loss, optax.sgd(0.4), num_inner_steps=2, batch_size=2),
+        fomaml_hyper(0.3),
+        four_tasks,
+        smooth=("inner_step_size",),
+        agents=False,
+        sampler=True,
         trees=False,
     ),
     "nse.amp": Case(
