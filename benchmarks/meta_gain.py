@@ -66,10 +66,10 @@ def theirs(controls: jax.Array, devices: Qubit) -> jax.Array:
             jnp.sqrt(qubit.relaxation) * lower,
         ]
         done = dq.mesolve(
-            H, jumps, dq.asqarray(np.diag([1.0, 0.0])), jnp.array([0.0, 1.0]),
+            H, jumps, dq.asqarray(np.diag([1.0 + 0j, 0.0])), jnp.array([0.0, 1.0]),
             method=dq.method.Tsit5(rtol=1e-8, atol=1e-8),
             gradient=dq.gradient.BackwardCheckpointed(),
-            options=dq.Options(progress_meter=None),
+            progress_meter=None,
         )  # fmt: skip
         return 1 - done.final_state.to_jax()[1, 1].real
 

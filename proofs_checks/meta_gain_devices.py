@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from jaxtyping import Array, Float
 
 from jaxlab.claims import Claim, Comparison, at_most, close_to
-from jaxlab.control.continuous import Plant, QuadraticCost, feedback_cost
 from jaxlab.problems.sites import uniform
 from jaxlab.quantum.bloch import ZERO, Qubit, bloch_generator
 from jaxlab.quantum.lindblad import lindblad_superoperator, lipschitz_constant_lindblad
@@ -18,6 +17,8 @@ from jaxlab.stats.intervals import slope_interval
 
 SIGMA_Z = np.diag([1.0, -1.0]) / 2**0.5
 LOWER = np.array([[0.0, 1.0], [0.0, 0.0]])
+ACROSS = np.diag([0.0, 1.0, 1.0, 0.0])
+FEED = np.outer([0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0])
 SPREADS = (0.0025, 0.005, 0.01, 0.02, 0.04)
 NODES = 21
 
@@ -118,16 +119,15 @@ def evolve(instance: Driven, *, controls: Array, change: Any) -> Array:
 
 
 def physical(instance: Driven, *, coherence: float = 1.0, feed: float = 1.0) -> Comparison:
-    """Trace 1 and no negative probability; mutants decohere too slowly, or fill |0> too fast."""
+    """No negative probability; mutants decohere too slowly, or fill |0> too fast."""
 
     def change(matrix: Array, qubit: Qubit) -> Array:
-        matrix = matrix.at[1, 1].multiply(coherence).at[2, 2].multiply(coherence)
-        return matrix.at[3, 0].set(feed * qubit.relaxation)
+        loss = qubit.dephasing + qubit.relaxation / 2
+        slower = (1 - coherence) * loss * jnp.asarray(ACROSS)
+        return matrix + slower + (feed - 1) * qubit.relaxation * jnp.asarray(FEED)
 
     end = evolve(instance, controls=bounded_controls(instance.raw, 2.0), change=change)
-    return at_most(
-        jnp.stack([jnp.abs(end[0] - 1), jnp.sum(end[1:] ** 2)]), jnp.array([1e-12, 1 + 1e-10])
-    )
+    return at_most(jnp.sum(end[1:] ** 2), end[0] ** 2 + 1e-10)
 
 
 def free_decay(instance: Driven, *, strength: float = 1.0, upward: float = 0.0) -> Comparison:
@@ -135,9 +135,8 @@ def free_decay(instance: Driven, *, strength: float = 1.0, upward: float = 0.0) 
     qubit, (x, y, z), t = instance.qubit, instance.start, instance.duration
 
     def change(matrix: Array, qubit: Qubit) -> Array:
-        less = (1 - strength) * qubit.dephasing
-        matrix = matrix.at[1, 1].add(less).at[2, 2].add(less)
-        return matrix.at[3, 0].add(-2 * upward * qubit.relaxation)
+        less = (1 - strength) * qubit.dephasing * jnp.asarray(ACROSS)
+        return matrix + less - 2 * upward * qubit.relaxation * jnp.asarray(FEED)
 
     end = evolve(instance, controls=jnp.zeros_like(instance.raw), change=change)
     coherence = jnp.exp(-(qubit.dephasing + qubit.relaxation / 2) * t)
@@ -189,10 +188,8 @@ def small_variance(instance: Regulators, *, half: float = 0.5, start: float = 1.
     spreads = jnp.asarray(SPREADS)
 
     def one(a: Array, b: Array, q: Array, r: Array) -> tuple[Array, Array]:
-        def cost(k: Array, b: Array, x: Any = 1.0) -> Array:
-            plant = Plant(-a[None, None], b[None, None])
-            price = QuadraticCost(q[None, None], r[None, None])
-            return feedback_cost(k[None, None], plant, price, jnp.asarray([x]))
+        def cost(k: Array, b: Array, x: float = 1.0) -> Array:
+            return (q + r * k**2) / (2 * (b * k + a)) * x**2
 
         def best(b: Array) -> Array:
             return (jnp.sqrt(a**2 + b**2 * q / r) - a) / b
@@ -216,8 +213,8 @@ def small_variance(instance: Regulators, *, half: float = 0.5, start: float = 1.
 
 
 SEGMENTS: dict[str, Any] = {
-    "sizes": {"segments": st.sampled_from([1, 4])},
-    "typical": {"segments": 4},
+    "sizes": {"segments": st.sampled_from([8, 12])},
+    "typical": {"segments": 8},
     "samples": 1000,
     "restarts": 8,
 }
@@ -238,7 +235,7 @@ CLAIMS = (
     ),
     Claim(
         name="meta_gain/physical",
-        statement="any pulse: trace 1, and no eigenvalue of the density matrix is negative",
+        statement="any pulse: no eigenvalue of the density matrix becomes negative",
         source="Lindblad's theorem",
         families={"driven": driven},
         conclusion=physical,

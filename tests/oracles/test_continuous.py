@@ -74,6 +74,22 @@ def test_optimum_agrees_with_scipy():
     assert float(found[0, 0]) == pytest.approx(0.7 + (0.49 + 1) ** 0.5, rel=1e-12)
 
 
+def test_one_dimension_has_closed_forms():
+    """For x' = -x/2 + b u, q = 1, r = 0.1: cost, optimum, and what a small variance of b gains."""
+
+    def cost(k, b):
+        plant = Plant(jnp.array([[-0.5]]), jnp.reshape(b, (1, 1)))
+        price = QuadraticCost(jnp.eye(1), 0.1 * jnp.eye(1))
+        return feedback_cost(jnp.reshape(k, (1, 1)), plant, price, jnp.ones(1))
+
+    k, b = jnp.array(1.7), jnp.array(1.1)
+    assert float(cost(k, b)) == pytest.approx((1 + 0.1 * 1.7**2) / (2 * (1.1 * 1.7 + 0.5)))
+    best = jnp.sqrt(10.25) - 0.5
+    mixed = jax.jit(jax.hessian(cost, argnums=(0, 1)))(best, jnp.array(1.0))
+    move = -mixed[0][1] / mixed[0][0]
+    assert float(mixed[0][0] * move**2 / 2) == pytest.approx(0.002780, abs=5e-7)
+
+
 def test_an_unstable_loop_costs_without_end():
     assert jnp.isinf(feedback_cost(jnp.array([[-3.0, 0.0]]), spring(1.0), COST, START))
     assert jnp.isinf(feedback_cost(jnp.array([[0.0, -1.0]]), spring(1.0), COST, START))
