@@ -127,6 +127,8 @@ OWN_TESTS = {
             ),
             (CONFORMANCE, LADDER, "-k", "demoa"),
         ),
+    "jaxlab/quantum": Tests(
+        ("tests/quantum", "tests/unit/test_bad_input_meta_gain.py"), (LADDER, "-k", "meta_gain")
     ),
     "jaxlab/theory": Tests(
         ("tests/oracles/test_nse.py", "tests/unit/test_bad_input_nse.py"),

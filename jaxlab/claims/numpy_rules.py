@@ -214,7 +214,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "clamp": lambda low, x, high: np.clip(x, low, high),
     "select_n": lambda which, *cases: np.choose(np.asarray(which).astype(int), cases),
     "stop_gradient": lambda x: x, "copy": lambda x: x, "copy_p": lambda x: x, "real": np.real,
-    "imag": np.imag,
+    "imag": np.imag, "conj": np.conj, "complex": lambda x, y: x + 1j * y,
 }  # fmt: skip
 """Elementwise primitives: ``(*args) -> result``."""
 

@@ -152,6 +152,14 @@ _PAPERS = (
         summary="How much knowing the good tasks beats every learner that must find them out.",
         methods=("task_type_em",),
         claims=10,
+        slug="meta_gain",
+        title="When Does Adaptation Win? Scaling Laws for Meta-Learning in Quantum Control",
+        source="ICML 2026; arXiv:2601.18973",
+        family="optim",
+        evidence="reconstruction",
+        summary="Whether each device is worth its own gradient steps, and how many, from a few.",
+        methods=("adaptation", "fomaml"),
+        claims=11,
     ),
 )
 

@@ -27,6 +27,13 @@ from jaxlab.optim.demoa import demoa, demoa_hyper, without_history
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.optim.lie_bracket import OrderedHyper, ordered, ordered_sgd
 from jaxlab.optim.oeu import Labelled, Unlearning, classification_losses, oeu, oeu_hyper
+from jaxlab.optim.meta_gain import (
+    TaskFamily,
+    adaptation,
+    adaptation_hyper,
+    fomaml,
+    fomaml_hyper,
+)
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.federation import make_federation
 from jaxlab.problems.quadratic import random_quadratics
@@ -192,6 +199,17 @@ def twelve_tasks(noise, tree):
     del noise, tree
     plus, minus = jnp.array([[7, 1, 0, 2, 6], [1, 1, 2, 0, 0]])
     return TaskCounts(plus, minus, jnp.full(5, 9), jnp.array([1.0, 4.0, 3.0, 2.0, 2.0]))
+def curved_loss(params, centre):
+    """Curvature that changes, so that every step counts."""
+    away = as_vector(params) - centre
+    return jnp.sum(away**2) / 2 + jnp.sum(jnp.cos(away))
+
+
+def four_tasks(noise, tree):
+    """Four tasks; their gradients are exact."""
+    del noise
+    start = as_tree(START) if tree else START
+    return TaskFamily(start, jax.random.normal(KEY, (4, DIM)))
 
 
 PAPER_CASES = {
@@ -269,6 +287,21 @@ PAPER_CASES = {
         noise=False,
         smooth=("pseudo",),
         agents=False,
+    "meta_gain.adaptation": Case(
+        lambda: adaptation(curved_loss),
+        adaptation_hyper(0.3),
+        four_tasks,
+        noise=False,
+        smooth=("step_size",),
+        agents=False,
+    ),
+    "meta_gain.fomaml": Case(
+        lambda: fomaml(curved_loss, optax.sgd(0.4), num_inner_steps=2, batch_size=2),
+        fomaml_hyper(0.3),
+        four_tasks,
+        smooth=("inner_step_size",),
+        agents=False,
+        sampler=True,
         trees=False,
     ),
     "nse.amp": Case(

@@ -1,0 +1,1 @@
+"""Open quantum systems under piecewise constant pulses, differentiable and batched by ``vmap``."""
