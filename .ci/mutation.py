@@ -127,6 +127,7 @@ OWN_TESTS = {
             ),
             (CONFORMANCE, LADDER, "-k", "demoa"),
         ),
+    ),
     "jaxlab/quantum": Tests(
         ("tests/quantum", "tests/unit/test_bad_input_meta_gain.py"), (LADDER, "-k", "meta_gain")
     ),

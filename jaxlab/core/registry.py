@@ -134,6 +134,8 @@ _PAPERS = (
         summary="Federated training that survives rounds in which most sampled clients lie.",
         methods=("demoa",),
         claims=13,
+    ),
+    Paper(
         slug="oeu",
         title=(
             "Forget by Uncertainty: Orthogonal Entropy Unlearning for Quantized Neural Networks"
@@ -144,6 +146,8 @@ _PAPERS = (
         summary="Make a low-bit classifier forget samples or a class without hurting the rest.",
         methods=("oeu",),
         claims=12,
+    ),
+    Paper(
         slug="multitask_limits",
         title="When More Data Doesn't Help: Limits of Adaptation in Multitask Learning",
         source="ICML 2026; arXiv:2601.20774",
@@ -152,6 +156,8 @@ _PAPERS = (
         summary="How much knowing the good tasks beats every learner that must find them out.",
         methods=("task_type_em",),
         claims=10,
+    ),
+    Paper(
         slug="meta_gain",
         title="When Does Adaptation Win? Scaling Laws for Meta-Learning in Quantum Control",
         source="ICML 2026; arXiv:2601.18973",

@@ -26,7 +26,6 @@ from jaxlab.optim.byzantine_attacks import sign_flip
 from jaxlab.optim.demoa import demoa, demoa_hyper, without_history
 from jaxlab.optim.dual_sgd import dual_sgd, dual_sgd_hyper
 from jaxlab.optim.lie_bracket import OrderedHyper, ordered, ordered_sgd
-from jaxlab.optim.oeu import Labelled, Unlearning, classification_losses, oeu, oeu_hyper
 from jaxlab.optim.meta_gain import (
     TaskFamily,
     adaptation,
@@ -34,6 +33,7 @@ from jaxlab.optim.meta_gain import (
     fomaml,
     fomaml_hyper,
 )
+from jaxlab.optim.oeu import Labelled, Unlearning, classification_losses, oeu, oeu_hyper
 from jaxlab.problems import consensus, graphs
 from jaxlab.problems.federation import make_federation
 from jaxlab.problems.quadratic import random_quadratics
@@ -188,17 +188,23 @@ def two_sources(noise, tree):
         return jnp.sum(jnp.tanh(weights @ x)) / 5
 
     return ordered(units, START, weights, jnp.array([1, 0, 0, 1]))
+
+
 def ten_rows(noise, tree):
     """A linear classifier of three classes; batches are drawn anyway."""
     del noise, tree
     x = jax.random.normal(KEY, (10, DIM))
     parts = (Labelled(x[part], jnp.arange(10)[part] % 3) for part in (slice(4), slice(4, 10)))
     return Unlearning(jnp.outer(START, jnp.array([1.0, 0.0, -0.5])), *parts)
+
+
 def twelve_tasks(noise, tree):
     """Counts of two types of tasks; expectation maximisation is deterministic."""
     del noise, tree
     plus, minus = jnp.array([[7, 1, 0, 2, 6], [1, 1, 2, 0, 0]])
     return TaskCounts(plus, minus, jnp.full(5, 9), jnp.array([1.0, 4.0, 3.0, 2.0, 2.0]))
+
+
 def curved_loss(params, centre):
     """Curvature that changes, so that every step counts."""
     away = as_vector(params) - centre
@@ -280,6 +286,9 @@ PAPER_CASES = {
         oeu_hyper(0.3, 0.7),
         ten_rows,
         smooth=("step_size", "strength"),
+        agents=False,
+        trees=False,
+    ),
     "multitask_limits.task_type_em": Case(
         task_type_em,
         em_hyper(0.7),
@@ -287,6 +296,8 @@ PAPER_CASES = {
         noise=False,
         smooth=("pseudo",),
         agents=False,
+        trees=False,
+    ),
     "meta_gain.adaptation": Case(
         lambda: adaptation(curved_loss),
         adaptation_hyper(0.3),
