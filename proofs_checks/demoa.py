@@ -263,7 +263,7 @@ def descent(instance: Server, *, rounds: int, sign: float = 1.0, least: float = 
     short = smoothness * step_size <= 1
     total = 2 * (values[0] - values[-1]) / (step_size * rounds) + off.mean()
     scale = g2.mean() + off.mean() + jnp.abs(values).max() / step_size + TINY
-    mean = at_most(jnp.where(short, g2.mean(), 0.0), jnp.where(short, total, 0.0), scale=scale)
+    mean = at_most(jnp.where(short, g2.mean(), total - scale), total, scale=scale)
     return Comparison(*(jnp.append(a, b) for a, b in zip(one, mean, strict=True)))
 
 
