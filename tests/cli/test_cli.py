@@ -31,7 +31,8 @@ def test_list_as_json(capsys, tmp_path):
     [
         (
             ["lst"],
-            "one of list, run, verify, replay, report, memorize, order, got 'lst'; did you mean 'list'?",
+            "one of list, run, verify, replay, report, memorize, order, got 'lst'; did you mean "
+            "'list'?",
         ),
         (["run", "dual_sdg"], "got 'dual_sdg'; did you mean 'dual_sgd'?"),
         (["list", "--jsn"], "got '--jsn'; did you mean '--json'?"),
