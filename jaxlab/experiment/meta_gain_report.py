@@ -242,9 +242,10 @@ def _draw_budgets(rows: list[Row], axes: Any) -> None:
 
 def _draw_pairs(rows: list[Row], axes: Any) -> None:
     for name, colour in (("untrained", "vermilion"), ("trained", "blue")):
-        for metric, line, what in (("total", "-", "each its own"), ("shared", "--", "one for all")):
-            gains = _curve(rows, f"two qubits, {name}", metric)
-            axes.plot(gains, line, color=PALETTE[colour], label=f"{name}, {what}")
+        gains = _curve(rows, f"two qubits, {name}", "total")
+        axes.plot(gains, color=PALETTE[colour], label=f"{name}, each its own", linewidth=4)
+        shared = _curve(rows, f"two qubits, {name}", "shared")
+        axes.plot(shared, "--", color="black", label=None if colour == "blue" else "one for all")
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, 1.5 * top)  # room for the legend
     axes.set(xlabel="steps K", ylabel="gain in fidelity", title="two qubits: the start's fault")
