@@ -43,7 +43,7 @@ def bounded_controls(
         [[2.0, -0.0]]
     """
     check_value("largest", largest, lambda u: u > 0, "positive")
-    controls = largest * jnp.tanh(raw / largest)
+    controls = jnp.asarray(largest * jnp.tanh(raw / largest))
     return controls if mask is None else mask * controls
 
 
