@@ -100,8 +100,12 @@ OWN_TESTS = {
         (CONFORMANCE, LADDER, "-k", "ais"),
     ),
     "jaxlab/control": Tests(
-        ("tests/oracles/test_lqr.py", "tests/unit/test_bad_input_lqr.py"),
-        (LADDER, "-k", "lqr"),
+        (
+            "tests/oracles/test_lqr.py",
+            "tests/oracles/test_continuous.py",
+            "tests/unit/test_bad_input_lqr.py",
+        ),
+        (LADDER, "-k", "lqr or meta_gain"),
     ),
     "jaxlab/language": Tests(
         (
@@ -128,6 +132,39 @@ OWN_TESTS = {
             (CONFORMANCE, LADDER, "-k", "demoa"),
         ),
     ),
+    **dict.fromkeys(
+        (
+            "jaxlab/optim/meta_gain.py",
+            "jaxlab/optim/meta_gain_bounds.py",
+            "jaxlab/optim/meta_gain_budget.py",
+        ),
+        Tests(
+            ("tests/oracles/test_meta_gain.py", "tests/unit/test_bad_input_meta_gain.py"),
+            (CONFORMANCE, LADDER, "-k", "meta_gain"),
+        ),
+    ),
+    **dict.fromkeys(
+        (
+            "jaxlab/optim/lie_bracket.py",
+            "jaxlab/optim/lie_bracket_orders.py",
+            "jaxlab/optim/lie_bracket_schedules.py",
+            "jaxlab/core/derivatives.py",
+        ),
+        Tests(("tests/oracles/test_lie_bracket.py",), (CONFORMANCE, LADDER, "-k", "lie_bracket")),
+    ),
+    **dict.fromkeys(
+        (
+            "jaxlab/theory/multitask_em.py",
+            "jaxlab/theory/multitask_laws.py",
+            "jaxlab/theory/multitask_learners.py",
+            "jaxlab/theory/multitask_limits.py",
+        ),
+        Tests(
+            ("tests/oracles/test_multitask_limits.py",),
+            (CONFORMANCE, LADDER, "-k", "multitask_limits"),
+        ),
+    ),
+    "jaxlab/order": Tests(("tests/order",)),
     "jaxlab/quantum": Tests(
         ("tests/quantum", "tests/unit/test_bad_input_meta_gain.py"), (LADDER, "-k", "meta_gain")
     ),

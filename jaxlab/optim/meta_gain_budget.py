@@ -73,7 +73,7 @@ def saturating_gain(
         >>> round(float(saturating_gain(2.0, 0.1, 10.0)), 4)
         1.2642
     """
-    return jnp.asarray(-limit * jnp.expm1(-jnp.asarray(rate, dtype=float) * num_steps))
+    return jnp.asarray(-limit) * jnp.expm1(-jnp.asarray(rate, dtype=float) * num_steps)
 
 
 def fit_saturation(gains: Float[Array, " steps_and_one"]) -> Saturation:
@@ -108,7 +108,8 @@ def fit_saturation(gains: Float[Array, " steps_and_one"]) -> Saturation:
         return best_limit(lowest + above)[1] / scale
 
     ends = jnp.log(jnp.array([1e-3 / last, _FASTEST], gains.dtype))
-    grid, width = jnp.linspace(ends[0], ends[1], _GRID, retstep=True)
+    grid = jnp.linspace(ends[0], ends[1], _GRID)
+    width = grid[1] - grid[0]
     values = jax.vmap(misfit, in_axes=(0, None))(grid - ends[0], ends[0])
     lowest = grid[jnp.argmin(values)] - width
     eps = float(jnp.finfo(gains.dtype).eps) ** 0.5

@@ -23,6 +23,7 @@ CZ = np.diag([1.0, 1.0, 1.0, -1.0])
 """The controlled phase flip."""
 
 NUM_CONTROLS = 6
+"""How many amplitudes a segment has."""
 
 _X = np.array([[0, 1], [1, 0]], dtype=complex)
 _Y = np.array([[0, -1j], [1j, 0]])

@@ -103,7 +103,10 @@ def made_rows(**changes):
         ({"springs": 0.9}, {"R² of the law, springs"}),
         ({"second": 0.5}, {"gain over variance, detuning 0.1 over 0.2"}),
         ({"wide": 1.0}, {"gain over variance, detuning 0.8 over 0.1"}),
-        ({"outside": 0.07}, {"gain at ten times the detuning"}),
+        (
+            {"outside": 0.07},
+            {"gain at ten times the detuning", "the same over the gain inside of the family"},
+        ),
         ({"probe": 0.05}, {"error of the budget by four probes, largest"}),
         ({"shared": 0.5}, {"two qubits, untrained: one controller's share of the gain"}),
         ({"trained": 0.1}, {"two qubits: gain once trained over gain untrained"}),
