@@ -220,11 +220,11 @@ def _draw_simulation(rows: list[Row], axes: Any) -> None:
         label="best adaptive, between bounds",
     )
     axes.set(
-        xlabel="samples a task, n", ylabel="error on the sign", ylim=(-0.02, 0.95),
+        xlabel="samples a task, n", ylabel="error on the sign", ylim=(-0.01, 0.42),
         title=f"(c) {good} good tasks of 20,000",
     )  # fmt: skip
     axes.set_xticks(SIMULATED_SAMPLES)
-    axes.set_yticks(np.arange(0, 0.51, 0.1))
+    axes.set_yticks(np.arange(0, 0.21, 0.05))
     axes.legend(loc="upper right", ncols=1)
 
 
