@@ -31,6 +31,7 @@ __all__ = [
     "mean",
     "over_trees",
     "trimmed_mean",
+    "weighted_sum",
 ]
 
 Mask: TypeAlias = Bool[Array, " clients"]
@@ -50,7 +51,7 @@ def mean(
         [2.0]
     """
     mask, count = check_participants(vectors, participants)
-    return jnp.where(mask[:, None], vectors, 0).sum(axis=0) / count
+    return weighted_sum(mask.astype(vectors.dtype), vectors, participants) / count
 
 
 def coordinate_median(
@@ -96,10 +97,12 @@ def trimmed_mean(
     """
     mask, count = check_participants(vectors, participants)
     check_byzantine(num_byzantine, count)
-    rank = jnp.arange(len(vectors))[:, None]
+    rank = jnp.arange(len(vectors))
     kept = (rank >= num_byzantine) & (rank < count - num_byzantine)
-    total = jnp.where(kept, _sorted(vectors, mask), 0).sum(axis=0)
-    return total / (count - 2 * num_byzantine)
+    ordered = _sorted(vectors, mask)
+    if participants is not None:  # the others are infinite
+        ordered = jnp.where(kept[:, None], ordered, 0)
+    return kept.astype(vectors.dtype) @ ordered / (count - 2 * num_byzantine)
 
 
 def geometric_median(
@@ -176,7 +179,7 @@ def centered_clipping(
         >>> centered_clipping(jnp.array([[0.5], [100.0]]), jnp.zeros(1), radius=1.0).tolist()
         [0.75]
     """
-    check_participants(vectors, participants)
+    _, count = check_participants(vectors, participants)
     check_count("num_iters", num_iters)
     check_value("radius", radius, lambda r: r > 0, "positive")
     if center.shape != vectors.shape[1:]:
@@ -186,7 +189,7 @@ def centered_clipping(
         offsets = vectors - center[None]
         distances = safe_sqrt(jnp.sum(offsets**2, axis=1))
         shrink = jnp.minimum(1, radius / jnp.where(distances > 0, distances, radius))
-        moved = center + mean(shrink[:, None] * offsets, participants)
+        moved = center + weighted_sum(shrink, offsets, participants) / count
         return moved.astype(vectors.dtype), None
 
     return jax.lax.scan(move, center.astype(vectors.dtype), length=num_iters)[0]
@@ -213,6 +216,26 @@ def over_trees(rule: Callable[..., Array]) -> Callable[..., Any]:
         return unravel(rule(vectors, *args, **kwargs))
 
     return on_tree
+
+
+def weighted_sum(
+    weights: Float[Array, " clients"],
+    vectors: Float[Array, "clients dim"],
+    participants: Mask | None = None,
+) -> Float[Array, " dim"]:
+    """The sum over participants, whatever the others sent, infinities too.
+
+    A product: on a CPU a sum along the first axis takes many times as long.
+
+    Example:
+        >>> heard = jnp.array([True, False])
+        >>> weighted_sum(jnp.ones(2), jnp.array([[1.0], [jnp.inf]]), heard).tolist()
+        [1.0]
+    """
+    if participants is None:
+        return weights @ vectors
+    heard = participants[:, None]
+    return jnp.where(participants, weights, 0) @ jnp.where(heard, vectors, 0)
 
 
 def check_participants(

@@ -13,7 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxlab.core.checks import check_count, check_key
-from jaxlab.optim.byzantine_aggregators import Mask, check_byzantine, check_participants
+from jaxlab.optim.byzantine_aggregators import (
+    Mask,
+    check_byzantine,
+    check_participants,
+    weighted_sum,
+)
 
 __all__ = [
     "MOST_SUBSETS",
@@ -113,7 +118,7 @@ def multi_krum(
                 f"num_selected must be at most the number of clients {len(vectors)}, got {selected}"
             )
     chosen = _ranks(_scores(vectors, participants, num_byzantine)) < selected
-    return jnp.where(chosen[:, None], vectors, 0).sum(axis=0) / selected
+    return weighted_sum(chosen.astype(vectors.dtype), vectors, chosen) / selected
 
 
 def minimum_diameter_average(
