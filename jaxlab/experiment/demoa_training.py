@@ -38,9 +38,13 @@ __all__ = [
     "train",
 ]
 
-CLIENTS, NUM_LIARS, CLASSES, BATCH = 20, 4, 10, 16
-# Every fifth: sorted by label, no class is in the hands of liars alone.
+CLASSES, BATCH = 10, 16
+CLIENTS = 20
+"""All of them."""
+NUM_LIARS = 4
+"""Those that lie."""
 LIARS = np.arange(CLIENTS) % 5 == 0
+"""Every fifth: sorted by label, no class is in the hands of liars alone."""
 
 
 class Data(NamedTuple):
