@@ -42,7 +42,7 @@ def byzfl() -> types.ModuleType:
     package = types.ModuleType("byzfl")
     package.__path__ = list(spec.submodule_search_locations)
     sys.modules["byzfl"] = package
-    from byzfl import aggregators
+    from byzfl import aggregators  # pyright: ignore[reportMissingImports]
 
     return aggregators
 
