@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlab import core
 from jaxlab.experiment import CommonArgs, Experiment, Row, Session, main, seed_keys
 from jaxlab.experiment.measure import sweep
 from jaxlab.experiment.multitask_inputs import Panel, film_panel
@@ -137,12 +138,8 @@ def fixed_rows(session: Session) -> list[Row]:
 
 def converged(counts: TaskCounts) -> TypeState:
     """Both types after expectation maximisation."""
-    method, hyper, key = task_type_em(), em_hyper(), jax.random.key(0)
-
-    def step(state: TypeState, _: None) -> tuple[TypeState, None]:
-        return method.step(counts, hyper, state, key)[0], None
-
-    return jax.lax.scan(step, method.init(counts, hyper, key), length=EM_STEPS)[0]
+    # Nothing is random; the protocol asks for a key.
+    return core.run(task_type_em(), counts, em_hyper(), jax.random.key(0), num_steps=EM_STEPS).state
 
 
 def simulated(n: int, context: tuple[jax.Array, Any], at: jax.Array) -> dict[str, jax.Array]:

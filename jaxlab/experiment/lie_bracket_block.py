@@ -19,7 +19,7 @@ from jaxlab.experiment.lie_bracket_report import BLOCK_STEPS
 from jaxlab.experiment.measure import sweep
 from jaxlab.experiment.metrics import Row
 from jaxlab.experiment.session import Session
-from jaxlab.models.llama import CausalLM
+from jaxlab.models.llama import CausalLM, token_log_probs
 from jaxlab.models.load import load
 from jaxlab.optim import lie_bracket as lb
 from jaxlab.optim.lie_bracket_orders import cosines
@@ -88,9 +88,9 @@ def block_loss(lm: CausalLM, block: Any, fixed: Any, batch: BlockBatch) -> Float
     """Mean cross-entropy of next tokens, summed in float64 where it is on."""
     params = {**fixed, "layers": block}
     logits = lm.unembed(params, lm.layer(params, 0, batch.hidden))[..., :-1, :]
-    chosen = jnp.take_along_axis(logits, batch.tokens[..., 1:, None], axis=-1)[..., 0]
+    losses = -token_log_probs(logits, batch.tokens[..., 1:])
     wide = jnp.promote_types(logits.dtype, jnp.asarray(0.0).dtype)
-    return jnp.mean((jax.nn.logsumexp(logits, axis=-1) - chosen).astype(wide))
+    return jnp.mean(losses.astype(wide))
 
 
 @jax.tree_util.register_static

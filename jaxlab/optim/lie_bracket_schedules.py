@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from jaxlab.core import run
 from jaxlab.core.checks import check_count, check_key, check_value
 from jaxlab.core.trees import is_inexact, tree_combine, tree_dot
 from jaxlab.core.types import Scalar
 from jaxlab.optim.lie_bracket import (
     Loss,
     OrderedHyper,
-    OrderedState,
     bracket,
     ordered,
     ordered_sgd,
@@ -79,15 +79,12 @@ def run_schedule(
         [1.75]
     """
     problem = ordered(loss, params, sources, order, steps=steps)
-    method, hyper = ordered_sgd(), OrderedHyper(jnp.asarray(step_size))
     # Nothing is random; the protocol asks for a key.
-    key = jax.random.key(0)
-
-    def step(state: OrderedState, _: None) -> tuple[OrderedState, None]:
-        return method.step(problem, hyper, state, key)[0], None
-
-    start = method.init(problem, hyper, key)
-    return jax.lax.scan(step, start, length=len(problem.order))[0].params
+    done = run(
+        ordered_sgd(), problem, OrderedHyper(jnp.asarray(step_size)), jax.random.key(0),
+        num_steps=len(problem.order),
+    )  # fmt: skip
+    return done.state.params
 
 
 def run_schedule_optax(

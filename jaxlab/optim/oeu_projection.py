@@ -21,6 +21,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxlab.core.checks import check_value
+from jaxlab.core.roots import safe_sqrt
 from jaxlab.core.trees import largest_magnitude
 from jaxlab.core.types import Scalar
 
@@ -197,8 +198,7 @@ def tree_norm(tree: PyTree) -> Float[Array, ""]:
         >>> float(tree_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])}))
         5.0
     """
-    square = inner_product(tree, tree)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    return safe_sqrt(inner_product(tree, tree))
 
 
 def safe_step_size(
